@@ -1,0 +1,1 @@
+"""What outlives a request: KV state and transcripts; imported as `memra_mlx.cache`."""

@@ -1,0 +1,1 @@
+"""Commands of `memra-mlx`; imported as `memra_mlx.cli`."""

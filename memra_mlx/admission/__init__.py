@@ -1,0 +1,1 @@
+"""The ordered path that every request takes before it reaches an engine."""

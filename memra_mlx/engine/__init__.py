@@ -1,0 +1,1 @@
+"""Everything that runs or speaks to an engine process."""
