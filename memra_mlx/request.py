@@ -6,6 +6,7 @@ default. Text is `str`, tool schemas are parsed JSON (`dict`), everything else i
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -167,3 +168,18 @@ class Request:
     affinity: str | None = None
     echo_fields: dict[str, Any] = field(default_factory=dict)  # what the dialect repeats in its answer, as sent
     warnings: tuple[str, ...] = ()
+
+
+NAME_LIMIT = 64  # characters; the longest tool name that all clients take
+
+
+def flat_name(namespace: str, name: str) -> str:
+    """The one name under which a model sees the tool `name` of `namespace`.
+
+    Where it would be too long, its end is replaced by a digest, so that different tools keep different names.
+    """
+    full = f"{namespace}{name}" if namespace.endswith("__") else f"{namespace}__{name}"
+    if len(full) <= NAME_LIMIT:
+        return full
+    digest = hashlib.sha256(full.encode()).hexdigest()[:8]
+    return f"{full[: NAME_LIMIT - 9]}_{digest}"

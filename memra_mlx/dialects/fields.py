@@ -7,9 +7,9 @@ Temperature …       annotated number types
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, TypeVar
 
-import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -84,7 +84,7 @@ def brief(value: Any) -> str:
         case list():
             return "a list"
         case _:
-            text = msgspec.json.encode(value).decode()
+            text = json.dumps(value[:60] if isinstance(value, str) else value, ensure_ascii=False)
             return text if len(text) <= 60 else text[:57] + "..."
 
 

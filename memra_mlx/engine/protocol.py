@@ -37,7 +37,7 @@ class Sampling(msgspec.Struct, frozen=True):
 
 
 class Think(msgspec.Struct, frozen=True):
-    """How the model marks reasoning. `budget`: the most tokens in the segment before `end_ids` are forced (-1: none)."""
+    """How the model marks reasoning. `budget`: the most tokens in the segment before `end_ids` is forced (-1: none)."""
 
     start_ids: list[int]
     end_ids: list[int]

@@ -1,0 +1,19 @@
+"""The `memra-mlx` command."""
+
+from __future__ import annotations
+
+import click
+
+from memra_mlx import __version__
+from memra_mlx.cli.config import config
+from memra_mlx.cli.serve import serve
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="memra-mlx")
+def main() -> None:
+    """A local model server for coding agents."""
+
+
+main.add_command(serve)
+main.add_command(config)

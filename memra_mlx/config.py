@@ -1,0 +1,258 @@
+"""The one frozen configuration, and the only place that reads the environment and files.
+
+Precedence: flag > environment > `config.toml` > default. Each option is a row of `OPTIONS`; `Config.sources` says where
+each value came from (`memra-mlx config show`).
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from memra_mlx.fixtures import TINY_ID, TINY_PATH
+
+APP = "memra-mlx"
+
+
+class ConfigError(Exception):
+    """A value that cannot be used; the message names the option and its source."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """A model to serve: the id that clients use, and a folder or hub id."""
+
+    id: str
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Requests for `pattern` (exact, `prefix*`, or `*`) are served by `model`."""
+
+    pattern: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option: its field in `Config`, environment variable, parser and default."""
+
+    name: str
+    parse: Callable[[Any], Any]
+    default: Any
+    help: str
+
+    @property
+    def env(self) -> str:
+        """The environment variable."""
+        return "MEMRA_" + self.name.upper()
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be text")
+    return value
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise ValueError("must be a whole number")
+    number = int(value)
+    if number < 0:
+        raise ValueError("must not be negative")
+    return number
+
+
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def _size(value: Any) -> int:
+    """Bytes: a number, or one with a unit (`512 MiB`, `8G`)."""
+    if isinstance(value, str):
+        text = value.strip().lower().removesuffix("b").removesuffix("i").strip()
+        if text and text[-1] in _UNITS:
+            return int(float(text[:-1]) * _UNITS[text[-1]])
+        value = text
+    return _whole(value)
+
+
+def _seconds(value: Any) -> float:
+    number = float(value)
+    if not 0 <= number < 1e9:
+        raise ValueError("must be a number of seconds, not negative")
+    return number
+
+
+def _flag(value: Any) -> bool:
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    raise ValueError("must be true or false")
+
+
+def _path(value: Any) -> Path:
+    return Path(_text(value) if not isinstance(value, Path) else value).expanduser()
+
+
+def _port(value: Any) -> int:
+    port = _whole(value)
+    if port > 65535:
+        raise ValueError("must be a port, 0 to 65535")
+    return port
+
+
+def _list(value: Any) -> list[str]:
+    parts = value.split(",") if isinstance(value, str) else list(value)
+    return [_text(p).strip() for p in parts if _text(p).strip()]
+
+
+def model_spec(text: str) -> ModelSpec:
+    """Parse `PATH`, `HUB/ID` or `alias=either`."""
+    alias, equals, location = text.partition("=")
+    if not equals:
+        alias, location = "", text
+    path = Path(location).expanduser()
+    return ModelSpec(alias or (path.resolve().name if path.exists() else location), location)
+
+
+def _models(value: Any) -> tuple[ModelSpec, ...]:
+    specs = tuple(model_spec(text) for text in _list(value))
+    ids = [spec.id for spec in specs]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"names a model id twice ({', '.join(ids)}); use alias=PATH to tell them apart")
+    return specs
+
+
+def _aliases(value: Any) -> tuple[Alias, ...]:
+    pairs = value.items() if isinstance(value, Mapping) else [text.partition("=")[::2] for text in _list(value)]
+    aliases = tuple(Alias(pattern.strip(), model.strip()) for pattern, model in pairs)
+    if not all(alias.pattern and alias.model for alias in aliases):
+        raise ValueError("must be NAME=MODEL")
+    return aliases
+
+
+OPTIONS = (
+    Option("models", _models, (), "models to serve: PATH, HUB/ID or alias=either"),
+    Option("host", _text, "127.0.0.1", "address to bind"),
+    Option("port", _port, 8080, "port to bind; 0 takes a free one"),
+    Option("engine", _text, "mlx", "mlx, or scripted:FILE for tests"),
+    Option("context", _whole, 0, "context window in tokens; 0 is the model's own"),
+    Option("kv_bytes", _size, 0, "memory for KV caches; 0 is chosen from the machine"),
+    Option("aliases", _aliases, (), "NAME=MODEL, NAME may end in *"),
+    Option("any_model", _flag, False, "serve unknown model names with the first model"),
+    Option("api_key", _text, "", "require this key on all generating routes"),
+    Option("allow_hosts", lambda v: tuple(_list(v)), (), "extra Host names to accept on loopback"),
+    Option("body_limit", _size, 64 << 20, "largest request body in bytes, after decompression"),
+    Option("blocking_ms_max", _whole, 600_000, "deadline of a blocking request that sets none, in ms"),
+    Option("stream_ttft_ms_max", _whole, 600_000, "longest wait for the first token of a stream, in ms"),
+    Option("commit_s", _seconds, 5.0, "how long headers of a stream are held for a real status"),
+    Option("keepalive_s", _seconds, 5.0, "silence after which a stream gets a keep-alive"),
+    Option("drain_s", _seconds, 30.0, "how long running requests may finish after SIGTERM"),
+    Option("health_stall_s", _seconds, 120.0, "an engine busy this long without a step is restarted"),
+    Option("worker_respawn", _whole, 3, "engine restarts in ten minutes before the server gives up (exit 70)"),
+    Option("state_dir", _path, None, "ledger and keys"),
+    Option("cache_dir", _path, None, "disposable caches"),
+    Option("log_json", _flag, False, "log as JSON lines"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """All settings of one run; field meanings are the help texts of `OPTIONS`."""
+
+    models: tuple[ModelSpec, ...]
+    host: str
+    port: int
+    engine: str
+    context: int
+    kv_bytes: int
+    aliases: tuple[Alias, ...]
+    any_model: bool
+    api_key: str
+    allow_hosts: tuple[str, ...]
+    body_limit: int
+    blocking_ms_max: int
+    stream_ttft_ms_max: int
+    commit_s: float
+    keepalive_s: float
+    drain_s: float
+    health_stall_s: float
+    worker_respawn: int
+    state_dir: Path
+    cache_dir: Path
+    log_json: bool
+    sources: Mapping[str, str] = field(compare=False)
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the embedded tiny model is served because no model was named."""
+        return self.models == (ModelSpec(TINY_ID, str(TINY_PATH)),)
+
+
+def config_file() -> Path:
+    """Where `config.toml` is looked for by default."""
+    return Path(platformdirs.user_config_dir(APP)) / "config.toml"
+
+
+def read_file(path: Path | None) -> Mapping[str, Any]:
+    """The settings of a TOML file: `path`, or the default one where that exists. Raises `ConfigError`."""
+    chosen = path or config_file()
+    if path is None and not chosen.exists():
+        return {}
+    try:
+        return tomllib.loads(chosen.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as fault:
+        raise ConfigError(f"--config {chosen}: {fault}") from fault
+
+
+def _environment(env: Mapping[str, str]) -> dict[str, str]:
+    values = {option.name: env[option.env] for option in OPTIONS if env.get(option.env)}
+    if address := env.get("MEMRA_ADDR"):
+        host, _, port = address.rpartition(":")
+        values.setdefault("host", host or "127.0.0.1")
+        values.setdefault("port", port)
+    return values
+
+
+def _defaults() -> dict[str, Any]:
+    values = {option.name: option.default for option in OPTIONS}
+    values["models"] = (ModelSpec(TINY_ID, str(TINY_PATH)),)
+    values["state_dir"] = Path(platformdirs.user_state_dir(APP))
+    values["cache_dir"] = Path(platformdirs.user_cache_dir(APP))
+    return values
+
+
+def load(
+    flags: Mapping[str, Any], file: Path | None = None, env: Mapping[str, str] = os.environ
+) -> Config:  # the environment is read when called, not when imported
+    """Build the configuration. Flags that are None or empty are not set.
+
+    Raises `ConfigError` naming the option, its source, and what is wrong with it.
+    """
+    settings = read_file(file)
+    known = {option.name for option in OPTIONS}
+    if unknown := sorted(set(settings) - known):
+        raise ConfigError(f"config.toml: unknown key {unknown[0]!r}; known keys: {', '.join(sorted(known))}")
+    layers = (("flag", flags), ("environment", _environment(env)), ("config.toml", settings))
+    values, sources = _defaults(), {}
+    for option in OPTIONS:
+        source, raw = next(
+            ((s, v[option.name]) for s, v in layers if v.get(option.name) not in (None, (), "")), ("", None)
+        )
+        sources[option.name] = source or "default"
+        if not source:
+            continue
+        try:
+            values[option.name] = option.parse(raw)
+        except (ValueError, TypeError) as fault:
+            raise ConfigError(f"{option.name} ({source}): {raw!r} {fault}") from fault
+    return Config(**values, sources=sources)

@@ -1,0 +1,51 @@
+"""How the engine process of a model is started: from a model's location to its folder and the child's command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+from memra_mlx.config import Config, ConfigError, ModelSpec
+from memra_mlx.engine.client import EngineCommand
+from memra_mlx.errors import ApiError
+from memra_mlx.fixtures import TINY_PATH
+
+_FILES = ["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model", "*.tiktoken"]
+
+
+def command(config: Config, spec: ModelSpec) -> tuple[EngineCommand, Path]:
+    """The command of the engine for `spec`, and the local folder of its model. Downloads a hub id if it must.
+
+    Raises a 503 `model_load_failed` where there is no such model.
+    """
+    kind, _, file = config.engine.partition(":")
+    if kind == "scripted":
+        return scripted_command(spec.id, file), TINY_PATH
+    path = locate(spec.location)
+    arguments = ("--model", str(path), "--context", str(config.context), "--kv-bytes", str(config.kv_bytes))
+    return EngineCommand.module(spec.id, "memra_mlx.engine", *arguments), path
+
+
+def check(config: Config) -> None:
+    """Raise `ConfigError` for an engine that does not exist."""
+    kind, _, file = config.engine.partition(":")
+    if kind not in ("mlx", "scripted") or (kind == "mlx") == bool(file):
+        raise ConfigError(f"engine: {config.engine!r} is not known; accepted: mlx, scripted:FILE")
+    if file and not Path(file).is_file():
+        raise ConfigError(f"engine: the script {file} does not exist")
+
+
+def locate(location: str) -> Path:
+    """The local folder of a model: a path, or a hub id (from the hub's cache, or downloaded)."""
+    path = Path(location).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists() or location.startswith((".", "/", "~")) or location.count("/") != 1:
+        raise ApiError("unavailable", f"{location} is not a model folder or a hub id", code="model_load_failed")
+    try:
+        return Path(snapshot_download(location, allow_patterns=_FILES))
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as fault:
+        reason = str(fault).splitlines()[0]
+        raise ApiError("unavailable", f"{location} cannot be fetched: {reason}", code="model_load_failed") from fault

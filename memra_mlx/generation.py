@@ -1,0 +1,133 @@
+"""From an engine's messages to the event stream of one request.
+
+Sans-HTTP: `batches` yields lists of events as they come, and an empty list for every stretch of silence, so that the
+HTTP layer can send keep-alives without a task or a timer of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from memra_mlx.deadline import Deadline
+from memra_mlx.engine.client import Channel
+from memra_mlx.engine.protocol import Ended, Fault, Progress, Started, Token
+from memra_mlx.errors import ApiError, ErrorKind
+from memra_mlx.events import Begin, Event, Fail, Finish, Usage
+from memra_mlx.prompt.parser import OutputParser
+from memra_mlx.prompt.text_model import Prompt
+from memra_mlx.request import Request
+
+log = logging.getLogger("memra.generation")
+
+_FAULTS: dict[str, ErrorKind] = {"request": "engine", "engine": "engine", "memory": "invalid"}
+
+
+@dataclass(slots=True)
+class Meter:
+    """What one generation did, for the log line. Times are on the monotonic clock, in seconds."""
+
+    began: float = field(default_factory=time.monotonic)
+    first_token: float | None = None
+    prefilled: int = 0
+    cached: int = 0
+    source: str = "none"
+    completion: int = 0
+    outcome: str = "abandoned"  # until a terminal event says otherwise
+
+
+@dataclass(slots=True)
+class Generation:
+    """One running request: what `batches` needs, and what it leaves in `meter`."""
+
+    id: str
+    request: Request
+    prompt: Prompt
+    parser: OutputParser
+    channel: Channel
+    deadline: Deadline
+    warnings: tuple[str, ...]
+    meter: Meter = field(default_factory=Meter)
+
+    def begin(self) -> Begin:
+        """The first event, with what is known now."""
+        return Begin(self.id, self.request.model, len(self.prompt.ids), self.meter.cached)
+
+    def usage(self) -> Usage:
+        """Tokens so far."""
+        parser = self.parser
+        return Usage(len(self.prompt.ids), self.meter.cached, parser.completion_tokens, parser.reasoning_tokens)
+
+    def finish(self, reason: str) -> list[Event]:
+        """Flush the parser and end the stream."""
+        end = "length" if reason == "length" else "stop"
+        events = self.parser.finish(end)
+        self.meter.outcome = "completed"
+        self.meter.completion = self.parser.completion_tokens
+        return [*events, Finish(self.parser.finish_reason, self.usage(), self.parser.stopped, self.warnings)]
+
+
+async def batches(run: Generation, begin_at: Deadline, tick_s: float) -> AsyncIterator[list[Event]]:
+    """All events of `run`, in lists. `Begin` comes when the engine starts, or at `begin_at` if that is earlier.
+
+    The deadline is for the first token of a stream and for the whole of a blocking answer.
+    """
+    begun = False
+    while True:
+        wait = min(tick_s, begin_at.left_s() if not begun else tick_s)
+        if deadline_applies(run):
+            wait = min(wait, run.deadline.left_s())
+        try:
+            messages = await asyncio.wait_for(run.channel.receive(), wait)
+        except TimeoutError:
+            messages = []
+        out, over = _take(run, messages)
+        if not over and deadline_applies(run) and run.deadline.left_s() == 0:
+            out, over = [*out, _expired(run)], True
+        if not begun and (begin_at.left_s() == 0 or any(isinstance(m, Started) for m in messages)):
+            begun = True
+            out = out if out and isinstance(out[0], Fail) else [run.begin(), *out]
+        yield out
+        if over:
+            return
+
+
+def deadline_applies(run: Generation) -> bool:
+    """A stream is on time once its first token is out; a blocking answer only when it is whole."""
+    return not run.request.stream or run.meter.first_token is None
+
+
+def _take(run: Generation, messages: list[Started | Progress | Token | Ended | Fault]) -> tuple[list[Event], bool]:
+    """Turn messages into events; the flag says whether the stream is over."""
+    out: list[Event] = []
+    for message in messages:
+        match message:
+            case Started(cached=cached, source=source):
+                run.meter.cached, run.meter.source = cached, source
+            case Progress(done=done):
+                run.meter.prefilled = done
+            case Token():
+                if run.meter.first_token is None:
+                    run.meter.first_token = time.monotonic()
+                out += run.parser.push(message)
+                if run.parser.stopped is not None:
+                    run.channel.cancel(run.parser.completion_tokens)
+                    return out + run.finish("stop"), True
+            case Ended(reason=reason):
+                return out + run.finish(reason), True
+            case Fault(kind=kind, message=text):
+                run.meter.outcome = "rejected"
+                return [*out, Fail(ApiError(_FAULTS[kind], text))], True
+    return out, False
+
+
+def _expired(run: Generation) -> Fail:
+    run.channel.cancel()
+    run.meter.outcome = "deadline_exceeded"
+    what = "first token" if run.request.stream else "answer"
+    return Fail(
+        ApiError("timeout", f"the {what} was not ready within the request's deadline; raise timeout_ms or send less")
+    )

@@ -1,0 +1,154 @@
+"""The one generating handler: bytes in, a JSON body or an SSE stream out, whatever the dialect.
+
+Before the stream is committed an error is a real status; after it, the dialect's own error frame. A stream is committed
+by its first content, or `commit_s` after the body was read.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import zlib
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import zstandard
+from sanic import HTTPResponse
+from sanic import Request as HttpRequest
+
+from memra_mlx.admission.admit import Services, admit
+from memra_mlx.deadline import Deadline
+from memra_mlx.errors import ApiError
+from memra_mlx.events import Begin, BlockDelta, BlockStart, Event, Fail, Order, fold
+from memra_mlx.generation import Generation, batches
+
+log = logging.getLogger("memra.http")
+
+INTERNAL = "an internal error ended this request; the server log has the details under its request id"
+
+
+async def serve(http: HttpRequest, dialect: ModuleType) -> HTTPResponse | None:
+    """Serve one generating request; `dialect` is a module of `memra_mlx.dialects`. Raises `ApiError`."""
+    services: Services = http.app.ctx.services
+    begin_at = Deadline.after_ms(round(services.config.commit_s * 1000))
+    request = dialect.parse(read_object(http, services.config.body_limit), headers(http))
+    async with admit(services, request) as run:
+        if request.stream:
+            await Stream(http, dialect, run, services.config.keepalive_s).send(begin_at)
+            return None
+        order = Order()
+        events = [order.check(e) async for batch in batches(run, begin_at, services.config.keepalive_s) for e in batch]
+        body = dialect.body(request, fold(events), int(time.time()))
+        return json_response(body, 200, warning_header(run.warnings))
+
+
+class Stream:
+    """Writes one event stream to its client."""
+
+    def __init__(self, http: HttpRequest, dialect: ModuleType, run: Generation, keepalive_s: float):
+        self._http = http
+        self._frames = dialect.Frames(run.request, int(time.time()))
+        self._run = run
+        self._keepalive_s = keepalive_s
+        self._order = Order()
+        self._response: Any = None
+        self._written = self._content = time.monotonic()
+
+    async def send(self, begin_at: Deadline) -> None:
+        """Send the whole stream. Raises `ApiError` for a failure before it is committed, and nothing after."""
+        held: list[Event] = []
+        try:
+            async for batch in batches(self._run, begin_at, self._keepalive_s):
+                held += batch
+                if self._response is None and not await self._commit(held, begin_at):
+                    continue
+                await self._write(held)
+                held = []
+        except ApiError:
+            raise
+        except Exception:
+            if self._response is None:
+                raise
+            log.exception("%s broke in mid-stream", self._http.ctx.request_id)
+            await self._write([Fail(ApiError("engine", INTERNAL))])
+        await self._response.eof()
+
+    async def _commit(self, held: list[Event], begin_at: Deadline) -> bool:
+        if held and isinstance(held[-1], Fail) and not any(isinstance(e, BlockStart) for e in held):
+            raise held[-1].error
+        if begin_at.left_s() > 0 and all(isinstance(e, Begin) for e in held):
+            return False
+        extra = {"cache-control": "no-cache", **warning_header(self._run.warnings)}
+        self._response = await self._http.respond(content_type="text/event-stream", headers=extra)
+        return True
+
+    async def _write(self, events: list[Event]) -> None:
+        data = b"".join(self._frames.push(self._order.check(event)) for event in events)
+        now = time.monotonic()
+        if data and any(isinstance(event, BlockStart | BlockDelta) for event in events):
+            self._content = now
+        if not data and now - self._written >= self._keepalive_s * 0.9:
+            data = self._frames.keepalive(now - self._content)
+        if data:
+            self._written = now
+            await self._response.send(data)
+
+
+def headers(http: HttpRequest) -> Mapping[str, str]:
+    """Request headers by lower-case name; the last of a repeated one wins."""
+    return {name.lower(): value for name, value in http.headers.items()}
+
+
+def json_response(body: object, status: int, extra: Mapping[str, str] | None = None) -> HTTPResponse:
+    """A JSON answer."""
+    return HTTPResponse(
+        msgspec.json.encode(body), status=status, headers=dict(extra or {}), content_type="application/json"
+    )
+
+
+def warning_header(warnings: tuple[str, ...]) -> dict[str, str]:
+    """`x-memra-warning`, in characters that a header can carry."""
+    text = " | ".join(" ".join(warning.split()) for warning in warnings)
+    return {"x-memra-warning": text.encode("ascii", "replace").decode()[:4000]} if text else {}
+
+
+def read_object(http: HttpRequest, limit: int) -> dict[str, Any]:
+    """The JSON object in the body. Raises a 400 for anything else, 413 past `limit` bytes after decompression."""
+    data = decompress(http.body or b"", http.headers.get("content-encoding", ""), limit)
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
+        raise ApiError("invalid", f"the body is not valid JSON: {fault}", code="invalid_json") from fault
+    if not isinstance(value, dict):
+        raise ApiError("invalid", f"the body must be a JSON object, not {type(value).__name__}", code="invalid_json")
+    return value
+
+
+def decompress(data: bytes, encoding: str, limit: int) -> bytes:
+    """Undo `Content-Encoding` (gzip, deflate, zstd; several in a row), never past `limit` bytes."""
+    for name in reversed([part.strip().lower() for part in encoding.split(",")]):
+        if name in ("", "identity"):
+            continue
+        try:
+            data = _inflate(data, name, limit)
+        except (zlib.error, zstandard.ZstdError) as fault:
+            raise ApiError("invalid", f"content-encoding: the body is not valid {name}: {fault}") from fault
+    if len(data) > limit:
+        raise ApiError("too_large", f"the body is larger than {limit} bytes; raise --body-limit to send more")
+    return data
+
+
+def _inflate(data: bytes, name: str, limit: int) -> bytes:
+    if name in ("gzip", "x-gzip", "deflate"):
+        stream = zlib.decompressobj(wbits=47 if name != "deflate" else 15)
+        out = stream.decompress(data, limit + 1)
+        if len(out) <= limit and not stream.eof:
+            raise zlib.error("the data ends too early")
+        return out
+    if name == "zstd":
+        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
+            return reader.read(limit + 1)
+    accepted = "gzip, deflate, zstd"
+    raise ApiError("media_type", f"content-encoding: {name!r} is not supported; accepted: {accepted}")

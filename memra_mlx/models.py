@@ -1,0 +1,148 @@
+"""The models of this server: names to loaded models, loaded on first use.
+
+A loaded model is its text side (`TextModel`, in this process) and its `Engine` (a process of its own).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from memra_mlx.config import Config, ModelSpec
+from memra_mlx.engine.client import Engine, EngineCommand, Limits
+from memra_mlx.engine.protocol import Ready
+from memra_mlx.errors import ApiError
+from memra_mlx.prompt.text_model import TextModel
+
+log = logging.getLogger("memra.models")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model that can serve."""
+
+    id: str
+    text: TextModel
+    engine: Engine
+    facts: Ready
+    defaults: dict[str, Any]  # the model's own generation_config.json
+
+
+@dataclass(slots=True)
+class Entry:
+    """A model of the configuration and, once loading has begun, its load."""
+
+    spec: ModelSpec
+    created: int = field(default_factory=lambda: int(time.time()))
+    engine: Engine | None = None
+    load: asyncio.Task[Loaded] | None = None
+
+    @property
+    def loaded(self) -> Loaded | None:
+        """The model, if its load has ended well."""
+        task = self.load
+        return task.result() if task and task.done() and not task.cancelled() and task.exception() is None else None
+
+    @property
+    def phase(self) -> str:
+        """unloaded, loading, failed, or the engine's own phase."""
+        if self.load is None:
+            return "unloaded"
+        if self.load.done() and self.loaded is None:
+            return "failed"
+        return self.engine.status().phase if self.engine else "loading"
+
+
+Start = Callable[[ModelSpec], tuple[EngineCommand, Path]]
+
+
+class Models:
+    """Resolves names and owns engines. `start` turns a spec into an engine command and the model's local folder."""
+
+    def __init__(self, config: Config, start: Start, on_failed: Callable[[str], None]):
+        self._config = config
+        self._start = start
+        self._on_failed = on_failed
+        self.entries = {spec.id: Entry(spec) for spec in config.models}
+
+    @property
+    def default(self) -> Entry:
+        """The first model of the configuration."""
+        return next(iter(self.entries.values()))
+
+    def resolve(self, name: str) -> Entry:
+        """The entry that serves `name`. Raises a 400 `model_not_found` with what is accepted."""
+        bare = name.removesuffix("[1m]")
+        if entry := self.entries.get(bare):
+            return entry
+        for alias in self._config.aliases:
+            if fnmatchcase(bare, alias.pattern) and alias.model in self.entries:
+                return self.entries[alias.model]
+        if self._config.any_model:
+            return self.default
+        known = ", ".join([*self.entries, *(a.pattern for a in self._config.aliases)])
+        raise ApiError(
+            "model",
+            f"model: {name!r} is not served here; served models: {known}. Start the server with --any-model to serve "
+            "every name with the first model.",
+            param="model",
+        )
+
+    async def get(self, entry: Entry) -> Loaded:
+        """The loaded model of `entry`; loads it first if need be. Raises a 503 where that fails."""
+        if entry.load is None or (entry.load.done() and entry.loaded is None):
+            entry.load = asyncio.create_task(self._load(entry))
+        return await asyncio.shield(entry.load)
+
+    async def _load(self, entry: Entry) -> Loaded:
+        began = time.monotonic()
+        command, path = await asyncio.to_thread(self._start, entry.spec)
+        limits = Limits(stall_s=self._config.health_stall_s, respawn_limit=self._config.worker_respawn)
+        engine = entry.engine = Engine(command, limits, on_failed=self._on_failed)
+        await engine.start()
+        try:
+            text = await asyncio.to_thread(self._text, path)
+            facts = await engine.ready()
+        except BaseException:
+            await engine.close(0)
+            raise
+        log.info(
+            "loaded %s in %.1f s: %s, context %d", entry.spec.id, time.monotonic() - began, facts.device, facts.context
+        )
+        return Loaded(entry.spec.id, text, engine, facts, _generation_config(path))
+
+    def _text(self, path: Path) -> TextModel:
+        if script := scripted_file(self._config):
+            from memra_mlx.engine import script as scripts
+
+            parsed = scripts.load(script)
+            return TextModel.load(path, chat_template=parsed.chat_template(), extra_tokens=scripts.vocabulary(parsed))
+        return TextModel.load(path)
+
+    async def close(self, drain_s: float) -> None:
+        """End all engines; running requests get `drain_s` seconds."""
+        engines = [entry.engine for entry in self.entries.values() if entry.engine]
+        await asyncio.gather(*(engine.close(drain_s) for engine in engines))
+
+
+def scripted_file(config: Config) -> Path | None:
+    """The script of `--engine scripted:FILE`."""
+    kind, _, file = config.engine.partition(":")
+    return Path(file) if kind == "scripted" else None
+
+
+def _generation_config(path: Path) -> dict[str, Any]:
+    file = path / "generation_config.json"
+    try:
+        settings = json.loads(file.read_text()) if file.exists() else {}
+    except (OSError, ValueError) as fault:
+        log.warning("%s is not readable and was left out: %s", file, fault)
+        return {}
+    return settings if isinstance(settings, dict) else {}

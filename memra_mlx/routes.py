@@ -1,0 +1,118 @@
+"""Read-only routes, and which dialect a path speaks."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from sanic import HTTPResponse
+from sanic import Request as HttpRequest
+
+from memra_mlx.admission.admit import Services, prompt_tokens, ready_model
+from memra_mlx.dialects import chat, messages
+from memra_mlx.errors import ApiError
+from memra_mlx.http import headers, json_response, read_object
+from memra_mlx.models import Entry
+
+
+def dialect_of(http: HttpRequest) -> ModuleType:
+    """The dialect in which this path, or on shared paths this client, reads errors."""
+    path = http.path
+    if path.startswith("/v1/messages") or (path.startswith("/v1/models") and "anthropic-version" in http.headers):
+        return messages
+    return chat
+
+
+def services(http: HttpRequest) -> Services:
+    """The services of the running server."""
+    value: Services = http.app.ctx.services
+    return value
+
+
+async def count_tokens(http: HttpRequest) -> HTTPResponse:
+    """POST /v1/messages/count_tokens: exactly what the same request would use as its prompt."""
+    here = services(http)
+    request = messages.parse_count(read_object(http, here.config.body_limit), headers(http))
+    model = await ready_model(here.models, here.models.resolve(request.model))
+    prompt = await prompt_tokens(model, request)
+    return json_response({"input_tokens": len(prompt.ids)}, 200)
+
+
+async def root(http: HttpRequest) -> HTTPResponse:
+    """GET and HEAD /: Claude Code probes it before its first message."""
+    return json_response({"name": "memra-mlx", "docs": "/v1/models"}, 200)
+
+
+async def livez(http: HttpRequest) -> HTTPResponse:
+    """503 while the first model loads, when an engine is gone or stalled; 200 otherwise, also while draining."""
+    here = services(http)
+    states = engine_states(here)
+    alive = states[0]["phase"] == "ready" and all(s["phase"] in ("ready", "unloaded", "loading") for s in states)
+    status = "draining" if here.slots.draining else ("ok" if alive else states[0]["phase"])
+    return _health(alive, status, states)
+
+
+async def readyz(http: HttpRequest) -> HTTPResponse:
+    """200 only if requests are served now."""
+    here = services(http)
+    states = engine_states(here)
+    ready = not here.slots.draining and states[0]["phase"] == "ready"
+    return _health(ready, "draining" if here.slots.draining else states[0]["phase"], states)
+
+
+def _health(good: bool, status: str, states: list[dict[str, Any]]) -> HTTPResponse:
+    return json_response(
+        {"status": status, "engines": states}, 200 if good else 503, {} if good else {"retry-after": "2"}
+    )
+
+
+def engine_states(here: Services) -> list[dict[str, Any]]:
+    """One row a model: its phase, and its engine's own report where it has one."""
+    return [_engine_state(entry) for entry in here.models.entries.values()]
+
+
+def _engine_state(entry: Entry) -> dict[str, Any]:
+    row: dict[str, Any] = {"model": entry.spec.id, "phase": entry.phase}
+    if entry.engine:
+        state = entry.engine.status()
+        row |= {"generation": state.generation, "beat_age_s": round(state.beat_age_s, 1), "reason": state.reason}
+        row |= {"step_age_s": round(state.step_age_s, 1), "live": state.live, "waiting": state.waiting}
+    return row
+
+
+async def list_models(http: HttpRequest) -> HTTPResponse:
+    """GET /v1/models: one body that OpenAI, Anthropic and Codex clients all read."""
+    here = services(http)
+    aliases = [(alias.pattern, alias.model) for alias in here.config.aliases if "*" not in alias.pattern]
+    rows = [model_row(entry, entry.spec.id) for entry in here.models.entries.values()]
+    rows += [model_row(here.models.entries[model], name) for name, model in aliases if model in here.models.entries]
+    page = {"object": "list", "has_more": False, "first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
+    return json_response({**page, "data": rows, "models": rows}, 200)
+
+
+async def show_model(http: HttpRequest, model_id: str) -> HTTPResponse:
+    """GET /v1/models/{id}; the id may hold slashes."""
+    here = services(http)
+    try:
+        entry = here.models.resolve(model_id)
+    except ApiError as fault:
+        raise ApiError("path", fault.message, param="model", code="model_not_found") from fault
+    return json_response(model_row(entry, model_id), 200)
+
+
+def model_row(entry: Entry, name: str) -> dict[str, Any]:
+    """A model as clients of either family read it; sizes are tokens."""
+    row: dict[str, Any] = {"id": name, "object": "model", "type": "model", "owned_by": "memra-mlx", "slug": name}
+    row |= {"display_name": name, "created": entry.created, "created_at": _iso(entry.created), "state": entry.phase}
+    if model := entry.loaded:
+        context = model.facts.context
+        row |= {"context_length": context, "context_window": context, "max_model_len": context}
+        row |= {"max_input_tokens": context, "max_output_tokens": context, "max_tokens": context}
+        row |= {"reasoning": model.text.thinks, "tool_call_style": model.text.tool_style, "lane": model.facts.lane_kind}
+    return row
+
+
+def _iso(seconds: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
