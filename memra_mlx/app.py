@@ -122,7 +122,7 @@ class Server:
         self.config = config
         self._end: asyncio.Future[int] | None = None
         self.models = Models(config, partial(spawn.command, config), self._engine_failed)
-        self.services = Services(config, self.models, Slots(config.drain_s))
+        self.services = Services(config, self.models, Slots(config.slots, config.drain_s))
         self.port = 0
 
     def _engine_failed(self, reason: str) -> None:

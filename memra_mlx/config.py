@@ -48,6 +48,7 @@ class Option:
     parse: Callable[[Any], Any]
     default: Any
     help: str
+    secret: bool = False  # `config show` does not print it
 
     @property
     def env(self) -> str:
@@ -87,6 +88,13 @@ def _seconds(value: Any) -> float:
     number = float(value)
     if not 0 <= number < 1e9:
         raise ValueError("must be a number of seconds, not negative")
+    return number
+
+
+def _share(value: Any) -> float:
+    number = float(value)
+    if not 0 <= number <= 1:
+        raise ValueError("must be a share, 0 to 1")
     return number
 
 
@@ -149,11 +157,31 @@ OPTIONS = (
     Option("kv_bytes", _size, 0, "memory for KV caches; 0 is chosen from the machine"),
     Option("aliases", _aliases, (), "NAME=MODEL, NAME may end in *"),
     Option("any_model", _flag, False, "serve unknown model names with the first model"),
-    Option("api_key", _text, "", "require this key on all generating routes"),
+    Option("api_key", _text, "", "require a key; this one belongs to the tenant `default`", secret=True),
+    Option("keys", _text, "", "more keys: TENANT=KEY,TENANT=sha256:HEX,…; TENANT/batch=… for bulk work", secret=True),
+    Option("keys_file", _path, None, "the keyring; keys.toml in the state dir if not given"),
+    Option("insecure_open", _flag, False, "serve without keys on an address that others can reach"),
+    Option("metrics_token", _text, "", "who sends this as a key may read all of /metrics", secret=True),
     Option("allow_hosts", lambda v: tuple(_list(v)), (), "extra Host names to accept on loopback"),
     Option("body_limit", _size, 64 << 20, "largest request body in bytes, after decompression"),
-    Option("blocking_ms_max", _whole, 600_000, "deadline of a blocking request that sets none, in ms"),
-    Option("stream_ttft_ms_max", _whole, 600_000, "longest wait for the first token of a stream, in ms"),
+    Option(
+        "blocking_ms_max",
+        _whole,
+        0,
+        "deadline of a blocking request that sets none, in ms; 0 is 90000 with keys, else 600000",
+    ),
+    Option("stream_ttft_ms_max", _whole, 0, "longest wait for the first token of a stream, in ms; 0 as above"),
+    Option(
+        "deadline_partial",
+        _flag,
+        False,
+        "deliver what a blocking answer has at its deadline, where the dialect can say so",
+    ),
+    Option("slots", _whole, 256, "requests served at once; a key may narrow it for its tenant"),
+    Option("queue_limit", _whole, 64, "requests that wait for their first token at once; more are turned away"),
+    Option("slo_p99_ms", _whole, 250, "aim for the 99th percentile of the time between interactive tokens, in ms"),
+    Option("judge_share", _share, 0.8, "lane judge runs while interactive p99 is below this share of slo_p99_ms"),
+    Option("harvest_share", _share, 0.5, "lane harvest runs while interactive p99 is below this share of slo_p99_ms"),
     Option("commit_s", _seconds, 5.0, "how long headers of a stream are held for a real status"),
     Option("keepalive_s", _seconds, 5.0, "silence after which a stream gets a keep-alive"),
     Option("drain_s", _seconds, 30.0, "how long running requests may finish after SIGTERM"),
@@ -162,6 +190,8 @@ OPTIONS = (
     Option("state_dir", _path, None, "ledger and keys"),
     Option("cache_dir", _path, None, "disposable caches"),
     Option("log_json", _flag, False, "log as JSON lines"),
+    Option("capture", _flag, False, "keep prompts of tenants that consent, in the state dir"),
+    Option("capture_bytes", _size, 64 << 20, "size of a capture file before it is rotated; eight are kept"),
 )
 
 
@@ -178,10 +208,20 @@ class Config:
     aliases: tuple[Alias, ...]
     any_model: bool
     api_key: str
+    keys: str
+    keys_file: Path | None
+    insecure_open: bool
+    metrics_token: str
     allow_hosts: tuple[str, ...]
     body_limit: int
     blocking_ms_max: int
     stream_ttft_ms_max: int
+    deadline_partial: bool
+    slots: int
+    queue_limit: int
+    slo_p99_ms: int
+    judge_share: float
+    harvest_share: float
     commit_s: float
     keepalive_s: float
     drain_s: float
@@ -190,7 +230,14 @@ class Config:
     state_dir: Path
     cache_dir: Path
     log_json: bool
+    capture: bool
+    capture_bytes: int
     sources: Mapping[str, str] = field(compare=False)
+
+    @property
+    def keyring_file(self) -> Path:
+        """Where the keyring is."""
+        return self.keys_file or self.state_dir / "keys.toml"
 
     @property
     def embedded(self) -> bool:

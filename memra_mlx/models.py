@@ -55,9 +55,9 @@ class Entry:
         """unloaded, loading, failed, or the engine's own phase."""
         if self.load is None:
             return "unloaded"
-        if self.load.done() and self.loaded is None:
-            return "failed"
-        return self.engine.status().phase if self.engine else "loading"
+        if not self.load.done():
+            return "loading"
+        return self.engine.status().phase if self.engine and self.loaded else "failed"
 
 
 Start = Callable[[ModelSpec], tuple[EngineCommand, Path]]

@@ -164,6 +164,7 @@ class Request:
     stream_usage: bool = False  # chat and completions send usage on a stream only when asked
     sealed_reasoning: bool = False  # the client asked for opaque reasoning state
     timeout_ms: int | None = None
+    ctx_size: int | None = None  # the context to load the model with, where this request loads it
     cache_salt: str = ""
     affinity: str | None = None
     echo_fields: dict[str, Any] = field(default_factory=dict)  # what the dialect repeats in its answer, as sent

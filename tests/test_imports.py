@@ -14,7 +14,7 @@ PACKAGE = "memra_mlx"
 PURE = {f"{PACKAGE}.{name}" for name in ("request", "events", "errors", "deadline")}
 DIALECTS = ("chat", "completions", "messages", "responses")
 SANIC = {f"{PACKAGE}.{name}" for name in ("app", "http", "routes")}
-ENGINE_WITHOUT_MLX = ("client", "protocol", "supervisor", "scripted")
+ENGINE_WITHOUT_MLX = ("client", "channel", "protocol", "script", "spawn", "supervisor")
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ async def admit(services: Services, request: Request) -> AsyncIterator[Generatio
     refuse_unsupported(request)
     model = await ready_model(services.models, entry)
     prompt = await prompt_tokens(model, request)
-    with services.slots.enter():
+    with services.slots.enter("default"):
         run = start(model, request, prompt, deadline)
         try:
             yield run
@@ -83,8 +83,8 @@ def start(model: Loaded, request: Request, prompt: Prompt, deadline: Deadline) -
 def timeout_ms(request: Request, config: Config) -> int:
     """The deadline of `request` in milliseconds. Raises a 400 where an explicit one is out of range."""
     if request.timeout_ms is None:
-        return config.stream_ttft_ms_max if request.stream else config.blocking_ms_max
-    low, high = (_STREAM_MS_MIN, config.stream_ttft_ms_max) if request.stream else _BLOCKING_MS
+        return (config.stream_ttft_ms_max if request.stream else config.blocking_ms_max) or 600_000
+    low, high = (_STREAM_MS_MIN, config.stream_ttft_ms_max or 600_000) if request.stream else _BLOCKING_MS
     if not low <= request.timeout_ms <= high:
         raise invalid("timeout_ms", f"{request.timeout_ms} is out of range; accepted: {low} to {high} milliseconds")
     return request.timeout_ms

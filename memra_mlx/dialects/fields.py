@@ -39,9 +39,9 @@ _WANTED = {
     "greater_than": "above {gt}",
     "less_than_equal": "at most {le}",
     "less_than": "below {lt}",
-    "too_short": "at least {min_length} long",
+    "too_short": "a list of at least {min_length}",
     "string_too_short": "at least {min_length} long",
-    "too_long": "at most {max_length} long",
+    "too_long": "a list of at most {max_length}",
     "string_too_long": "at most {max_length} long",
 }
 
@@ -82,7 +82,7 @@ def brief(value: Any) -> str:
         case dict():
             return "an object"
         case list():
-            return "a list"
+            return f"a list of {len(value)}"
         case _:
             text = json.dumps(value[:60] if isinstance(value, str) else value, ensure_ascii=False)
             return text if len(text) <= 60 else text[:57] + "..."

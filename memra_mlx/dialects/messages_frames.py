@@ -22,6 +22,7 @@ from memra_mlx.events import (
     FinishReason,
     Usage,
 )
+from memra_mlx.prompt.effort import wanted
 from memra_mlx.request import Request
 
 UNSEALED = "memra-unsealed"
@@ -46,7 +47,7 @@ class Frames:
     """Renders one stream. A block that a keep-alive opened is used by the next block if of its kind, else closed."""
 
     def __init__(self, request: Request, created: int) -> None:
-        self._thinks = request.thinking.enabled is True
+        self._thinks = wanted(request.thinking) is True
         self._begun = False
         self._open: BlockKind | None = None
         self._early = False
@@ -93,8 +94,7 @@ class Frames:
     def _opened(self, event: BlockStart) -> bytes:
         self._open = event.kind
         self._index += 1
-        content = _empty_block(event)
-        return self._frame("content_block_start", {"content_block": content})
+        return self._frame("content_block_start", {"content_block": _empty_block(event)})
 
     def _open_early(self) -> bytes:
         if self._open is not None:
@@ -211,7 +211,7 @@ def _block(block: Block) -> dict[str, Any]:
 
 
 def _input(text: str) -> dict[str, Any]:
-    """A call's arguments; of a call that the token limit cut short, those that were whole."""
+    """A call's arguments; of a call that the token limit cut short, as far as they go."""
     try:
         found = from_json(text or "{}", allow_partial=True)
     except ValueError:

@@ -11,18 +11,20 @@ from typing import Any
 from memra_mlx.dialects.content import CallIds, Notes, arguments, image_url, note_for
 from memra_mlx.dialects.fields import child, item, unknown, validate
 from memra_mlx.dialects.responses_tools import Offer
-from memra_mlx.dialects.responses_wire import CallItem, MessageItem, OutputItem, Part, ReasoningItem
+from memra_mlx.dialects.responses_wire import CallItem, MessageItem, OutputItem, Part, ReasoningItem, Typed
 from memra_mlx.errors import ApiError, invalid
 from memra_mlx.request import Conversation, Image, Message, Reasoning, Role, Text, ToolCall, ToolResult
 from memra_mlx.request import Part as TurnPart
 
 UNSEALED = "memra-unsealed"
-"""Sent as `encrypted_content` where there is no sealed state: clients keep a reasoning item only if the field is set."""
+"""Stands in `encrypted_content` where there is no sealed state: some clients drop a reasoning item without one."""
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}
 
 
-def conversation(sent: str | list[dict[str, Any]], instructions: str | None, offer: Offer, notes: Notes) -> Conversation:
+def conversation(
+    sent: str | list[dict[str, Any]], instructions: str | None, offer: Offer, notes: Notes
+) -> Conversation:
     """All turns, instructions first. Raises a 400 that names the item which can't be used, or for no items at all."""
     if not sent:
         raise invalid("input", "must not be empty; send the whole conversation", "invalid_argument")
@@ -50,7 +52,7 @@ class _History:
 
     def add(self, body: dict[str, Any], at: str) -> None:
         """Take one item. Raises a 400 that names what is wrong in it."""
-        match body.get("type"):
+        match validate(Typed, body, at).type:
             case "message":
                 self._message(validate(MessageItem, body, at), at)
             case None if "role" in body:
@@ -109,7 +111,7 @@ class _History:
     def _parts(self, sent: str | list[Part] | None, at: str, *, in_output: bool = False) -> tuple[Text | Image, ...]:
         if isinstance(sent, str):
             return (Text(sent),)
-        found = []
+        found: list[Text | Image] = []
         for index, part in enumerate(sent or []):
             here = item(at, index)
             match part.type:

@@ -16,6 +16,9 @@ from memra_mlx.request import Request, Tool
 
 Frame = tuple[str, dict[str, Any]]
 
+UNLIKELY = -9999.0
+"""Stands for minus infinity, which JSON does not have."""
+
 
 class Item(Protocol):
     """One output item as it grows."""
@@ -122,6 +125,7 @@ class _Call:
         self._stream = "response.custom_tool_call_input" if self._custom else "response.function_call_arguments"
         self._field = "input" if self._custom else "arguments"
         self._texts: list[str] = []
+        self._bare = False
 
     def opening(self) -> list[Frame]:
         return []
@@ -131,7 +135,8 @@ class _Call:
         return [(f"{self._stream}.delta", {"delta": text})]
 
     def closing(self, seal: str) -> list[Frame]:
-        frames = [] if self._custom or self._texts else self.delta("{}", ())
+        self._bare = not self._texts
+        frames = self.delta("{}", ()) if self._bare and not self._custom else []
         return [*frames, (f"{self._stream}.done", {self._field: "".join(self._texts)})]
 
     def wire(self, status: str) -> dict[str, Any]:
@@ -139,6 +144,8 @@ class _Call:
         return {"id": self.id, "type": kind, "status": status, **self._names, self._field: "".join(self._texts)}
 
     def torn(self) -> bool:
+        if self._bare or self._custom:
+            return True
         try:
             msgspec.json.decode("".join(self._texts))
         except msgspec.DecodeError:
@@ -182,4 +189,4 @@ def _logprob(entry: TokenLogprob) -> dict[str, Any]:
 
 
 def _scored(token: str, logprob: float) -> dict[str, Any]:
-    return {"token": token, "bytes": list(token.encode()), "logprob": logprob}
+    return {"token": token, "bytes": list(token.encode()), "logprob": max(logprob, UNLIKELY)}

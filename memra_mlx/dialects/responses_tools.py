@@ -1,9 +1,9 @@
 """The tools of a Responses request: what the model is offered, and the way from the client's names to the model's.
 
-    function     as it is
-    namespace    its tools, each under `flat_name`; the client's two names come back with every call
-    custom       free text in; the grammar, if any, is told to the model in the description
-    other types  run on other servers: left out, with a warning
+function     as it is
+namespace    its tools, each under `flat_name`; the client's two names come back with every call
+custom       free text in; the grammar, if any, is told to the model in the description
+other types  run on other servers: left out, with a warning
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from memra_mlx.dialects.responses_wire import (
     FunctionTool,
     NamedChoice,
     NamespaceTool,
+    Typed,
 )
 from memra_mlx.errors import invalid
 from memra_mlx.request import Tool, ToolChoice, flat_name
@@ -95,7 +96,9 @@ class Offer:
 
     def _add(self, tool: Tool, at: str) -> None:
         if self._find(tool.wire_name or tool.name, tool.namespace) is not None:
-            raise invalid(child(at, "name"), f"{brief(tool.wire_name or tool.name)} is already the name of another tool")
+            raise invalid(
+                child(at, "name"), f"{brief(tool.wire_name or tool.name)} is already the name of another tool"
+            )
         if tool.name in self._tools:
             raise invalid(child(at, "name"), f"the model would know two tools as {brief(tool.name)}; rename one")
         self._tools[tool.name] = tool
@@ -105,15 +108,17 @@ def _flat(name: str, namespace: str | None) -> str:
     return flat_name(namespace, name) if namespace else name
 
 
-def _tools(sent: list[dict[str, Any]], at: str, notes: Notes, namespace: str | None = None) -> Iterator[tuple[str, Tool]]:
+def _tools(
+    sent: list[dict[str, Any]], at: str, notes: Notes, namespace: str | None = None
+) -> Iterator[tuple[str, Tool]]:
     """Each usable tool with its path in the request."""
     for index, body in enumerate(sent):
         here = item(at, index)
-        match body.get("type"):
+        match validate(Typed, body, here).type:
             case "function":
                 yield here, _function(body, here, namespace)
             case "custom":
-                yield here, _custom(validate(CustomTool, body, here), here, namespace)
+                yield here, _custom(validate(CustomTool, body, here), here, namespace, notes)
             case "namespace" if namespace is None:
                 group = validate(NamespaceTool, body, here)
                 yield from _tools(group.tools, child(here, "tools"), notes, group.name)
@@ -137,8 +142,8 @@ def _function(body: dict[str, Any], at: str, namespace: str | None) -> Tool:
     )
 
 
-def _custom(tool: CustomTool, at: str, namespace: str | None) -> Tool:
-    told = [tool.description or "", _grammar(tool.format, child(at, "format"))]
+def _custom(tool: CustomTool, at: str, namespace: str | None, notes: Notes) -> Tool:
+    told = [tool.description or "", _grammar(tool.format, child(at, "format"), notes)]
     return Tool(
         name=_flat(tool.name, namespace),
         description="\n\n".join(text for text in told if text),
@@ -149,7 +154,7 @@ def _custom(tool: CustomTool, at: str, namespace: str | None) -> Tool:
     )
 
 
-def _grammar(sent: CustomFormat | None, at: str) -> str:
+def _grammar(sent: CustomFormat | None, at: str, notes: Notes) -> str:
     """What the model reads about the format of a custom tool's input."""
     if sent is None or sent.type == "text":
         return ""
@@ -157,4 +162,5 @@ def _grammar(sent: CustomFormat | None, at: str) -> str:
         raise invalid(child(at, "definition"), "a grammar needs its definition", "missing_argument")
     if sent.syntax not in ("lark", "regex"):
         raise unknown(child(at, "syntax"), sent.syntax, '"lark" or "regex"')
+    notes.add("grammar", f"{at}: the grammar is shown to the model, not enforced")
     return f"The input is plain text, not JSON. It must match this {sent.syntax} grammar:\n{sent.definition}"

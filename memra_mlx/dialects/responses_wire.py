@@ -39,6 +39,12 @@ class Reasoning(Wire):
     summary: str | None = None
 
 
+class Typed(Wire):
+    """An item or a tool, as far as all of them are alike."""
+
+    type: str | None = None
+
+
 class Part(Wire):
     """A part of a message, of a reasoning item, or of a tool's output."""
 
@@ -130,7 +136,7 @@ class AllowedTools(Wire):
     tools: list[NamedChoice]
 
 
-class ResponsesWire(Wire):
+class Body(Wire):
     """A request to /v1/responses."""
 
     model: Name
@@ -155,6 +161,7 @@ class ResponsesWire(Wire):
     repetition_penalty: RepetitionPenalty | None = None
     stop: str | list[str] | None = None
     timeout_ms: int | None = None
+    ctx_size: Count | None = None
     cache_salt: str | None = None
     prompt_cache_key: str | None = None
     user: str | None = None

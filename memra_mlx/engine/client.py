@@ -44,7 +44,7 @@ log = logging.getLogger("memra.engine")
 Phase = Literal["loading", "ready", "restarting", "failed", "closed"]
 _SENDS = 2  # a request that was with two engines as they died is given no third
 _CATCH_UP_S = 0.05
-_LOST = "the engine process ended while this request ran; a new one is being started, please send the request again"
+_LOST = "the engine process ended before this request did; please send the request again"
 _CLOSED = "the server is shutting down"
 
 
@@ -154,11 +154,17 @@ class Engine:
             while not self._closing.is_set() and await self._one_life():
                 pass
         finally:
-            self._child = None
-            self._phase = "failed" if self._phase == "failed" else "closed"
-            for channel in list(self._channels.values()):
-                self._put(Fault(channel.submit.id, "engine", _CLOSED if self._phase == "closed" else self._reason))
-            self._settled.set()
+            self._settle()
+
+    def _settle(self) -> None:
+        """Nothing will run any more."""
+        closed = self._closing.is_set()
+        self._phase = "closed" if closed else "failed"
+        for channel in list(self._channels.values()):
+            self._put(Fault(channel.submit.id, "engine", _CLOSED if closed else _LOST))
+        self._settled.set()
+        if not closed and self._facts and self._on_failed:
+            self._on_failed(self._reason)
 
     async def _one_life(self) -> bool:
         """Run one process from start to end and sit out the back-off; False if there must be no other."""
@@ -170,18 +176,12 @@ class Engine:
         give_up = ending.final and self._facts is None
         delay = None if give_up else self._respawns.after_death(time.monotonic())
         if delay is None:
-            self._fail()
+            log.error("%s, generation %d, has failed: %s", self._command.name, self._generation, ending.reason)
             return False
         log.warning("%s, generation %d: %s; next in %.1f s", self._command.name, self._generation, ending.reason, delay)
         with suppress(TimeoutError):
             await asyncio.wait_for(self._closing.wait(), delay)
         return True
-
-    def _fail(self) -> None:
-        self._phase = "failed"
-        log.error("%s, generation %d, has failed: %s", self._command.name, self._generation, self._reason)
-        if self._facts and self._on_failed:
-            self._on_failed(self._reason)
 
     async def _run(self) -> Ending:
         self._pulse = Pulse(self._limits, time.monotonic())
@@ -214,7 +214,8 @@ class Engine:
     async def _watch(self, child: Child) -> None:
         """Kill a process that has fallen silent. One that speaks but stalls is caught by `_route`."""
         while (complaint := self._pulse.complaint(time.monotonic())) is None:
-            await asyncio.sleep(self._pulse.due_at() - time.monotonic())
+            # no longer than one beat: with the first message the bound becomes shorter
+            await asyncio.sleep(min(self._pulse.due_at() - time.monotonic(), self._limits.beat_s))
             await asyncio.sleep(_CATCH_UP_S)  # if it was this process that stood still, read first what waits
         child.kill(complaint)
 

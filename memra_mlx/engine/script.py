@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from memra_mlx.engine.script_templates import TEMPLATES
+from memra_mlx.engine.script_templates import KINDS, ToolFormat, chat_template
 from memra_mlx.request import flat_name
 
-ToolFormat = Literal["hermes", "xml-function"]
 CONTEXT = 32768
 _DEADLY = ("kill_thread", "hang")
 
@@ -31,14 +30,14 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """Something goes wrong; if `times` is set, only so often. `hang` and `kill_thread` end the process, sooner or later."""
+    """Something goes wrong; if `times` is set, only so often."""
 
     kind: Literal["raise", "raise_in_prefill", "kill_thread", "hang"]
     times: int | None = None
 
     @property
     def deadly(self) -> bool:
-        """The process does not outlive it."""
+        """The process does not outlive it: it dies, or is killed because it hangs."""
         return self.kind in _DEADLY
 
 
@@ -58,8 +57,10 @@ class Script:
     tool_format: ToolFormat = "hermes"
 
     def chat_template(self) -> str | None:
-        """The Jinja text of the kind of template it asks for; None is the model's own."""
-        return None if self.template is None else TEMPLATES[self.template]
+        """The Jinja text of what it asks for; None is the model's own template, which speaks hermes."""
+        if self.template is None and self.tool_format == "hermes":
+            return None
+        return chat_template(self.template or "chatml", self.tool_format)
 
     def turn(self, number: int, generation: int) -> Turn:
         """The turn of the request `number` (from 0) of the process `generation` (from 1).
@@ -90,8 +91,8 @@ def parse(needs: Mapping[str, Any]) -> Script:
     if tool_format not in ("hermes", "xml-function"):
         raise ValueError(f"tool_format: {tool_format!r} is not known; accepted: hermes, xml-function")
     template = needs.get("template")
-    if template is not None and template not in TEMPLATES:
-        raise ValueError(f"template: {template!r} is not known; accepted: {', '.join(TEMPLATES)}")
+    if template is not None and template not in KINDS:
+        raise ValueError(f"template: {template!r} is not known; accepted: {', '.join(KINDS)}")
     turns = needs.get("script_turns") or [needs.get("script", [])]
     return Script(
         turns=tuple(tuple(_entry(raw, tool_format) for raw in turn) for turn in turns),
@@ -108,20 +109,20 @@ def vocabulary(script: Script) -> list[bytes]:
     return list(dict.fromkeys(entry.data for turn in script.turns for entry in turn if isinstance(entry, Say)))
 
 
-def _entry(raw: object, tool_format: ToolFormat) -> Entry:
+def _entry(raw: str | dict[str, Any], tool_format: ToolFormat) -> Entry:
     match raw:
-        case str(text):
-            return Say(text.encode())
+        case str():
+            return Say(raw.encode())
         case {"bytes": str(digits)}:
             return Say(bytes.fromhex(digits))
-        case {"repeat": [str(text), int(count)], **rest}:
-            return Say(text.encode(), count, float(rest.get("delay_ms", 0)) / 1000)
-        case {"call": {"tool": str(tool), **call}}:
-            return Say(_call(tool, call.get("arguments", {}), tool_format).encode())
-        case {"fault": ("raise" | "raise_in_prefill" | "kill_thread") as kind, **rest}:
-            return Break(kind, rest.get("times"))
-        case {"hang": True, **rest}:
-            return Break("hang", rest.get("times"))
+        case {"repeat": [str(text), int(count)]}:
+            return Say(text.encode(), count, raw.get("delay_ms", 0) / 1000)
+        case {"call": {"tool": str(tool), "arguments": dict(arguments)}}:
+            return Say(_call(tool, arguments, tool_format).encode())
+        case {"fault": ("raise" | "raise_in_prefill" | "kill_thread") as kind}:
+            return Break(kind, raw.get("times"))
+        case {"hang": True}:
+            return Break("hang", raw.get("times"))
     raise ValueError(f"script: {json.dumps(raw)} is not understood")
 
 

@@ -92,15 +92,20 @@ class Scripted:
     async def serve(self, reader: asyncio.StreamReader) -> None:
         """Load, then answer until Stop or the end of the connection."""
         beating = asyncio.create_task(self._beat())
-        await asyncio.sleep(self._script.load_s)
-        self._send(self._facts())
+        try:
+            await asyncio.sleep(self._script.load_s)
+            self._send(self._facts())
+            await self._obey(reader)
+        finally:
+            beating.cancel()
+
+    async def _obey(self, reader: asyncio.StreamReader) -> None:
         frames = Frames(ToEngine)
         while data := await reader.read(_CHUNK):
             for message in frames.push(data):
                 if isinstance(message, Stop) and not self._hung:
                     return
                 self._take(message)
-        beating.cancel()
 
     def _facts(self) -> Ready:
         return Ready(
@@ -221,9 +226,7 @@ class Scripted:
         if not self._step:
             asyncio.get_running_loop().call_soon(self._flush)
         certain = live.submit.sampling.logprobs >= 0
-        self._step.append(
-            Token(live.submit.id, token, 0.0 if certain else None, [(token, 0.0)] if certain else None)
-        )
+        self._step.append(Token(live.submit.id, token, 0.0 if certain else None, [(token, 0.0)] if certain else None))
 
     def _flush(self) -> None:
         """Send the step that is being made."""

@@ -36,6 +36,4 @@ def _chain(ids: Sequence[int]) -> bytes:
 def _common(one: bytes, other: bytes) -> int:
     """The length of the common prefix in tokens, by bisection over whole-slice comparisons."""
     most = min(len(one), len(other)) // _WIDTH
-    return bisect.bisect_left(
-        range(most), True, key=lambda n: one[: (n + 1) * _WIDTH] != other[: (n + 1) * _WIDTH]
-    )
+    return bisect.bisect_left(range(most), True, key=lambda n: one[: (n + 1) * _WIDTH] != other[: (n + 1) * _WIDTH])

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from tokenizers import Tokenizer
 
 from memra_mlx.config import Config, ConfigError, ModelSpec
+from memra_mlx.engine import scripted
 from memra_mlx.engine.client import EngineCommand
 from memra_mlx.errors import ApiError
 from memra_mlx.fixtures import TINY_PATH
@@ -22,7 +24,8 @@ def command(config: Config, spec: ModelSpec) -> tuple[EngineCommand, Path]:
     """
     kind, _, file = config.engine.partition(":")
     if kind == "scripted":
-        return scripted_command(spec.id, file), TINY_PATH
+        words = Tokenizer.from_file(str(TINY_PATH / "tokenizer.json")).get_vocab_size()
+        return scripted.command(Path(file), words, name=spec.id), TINY_PATH
     path = locate(spec.location)
     arguments = ("--model", str(path), "--context", str(config.context), "--kv-bytes", str(config.kv_bytes))
     return EngineCommand.module(spec.id, "memra_mlx.engine", *arguments), path

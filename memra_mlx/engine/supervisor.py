@@ -126,6 +126,7 @@ class Child:
 
     async def end(self) -> Ending:
         """Kill what still runs, reap it, close everything; say how it ended."""
+        await asyncio.wait({self._exit}, timeout=_LINGER_S)  # the connection ends a moment before the process
         self.kill("it closed its connection")
         await asyncio.wait({self._exit}, timeout=_REAP_S)
         self._exit.cancel()

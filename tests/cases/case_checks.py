@@ -5,6 +5,7 @@ A step may have several answers (parallel, repeated): a check must hold for each
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import jsonschema
@@ -175,7 +176,10 @@ def _json_in(spec: Spec, answer: Answer) -> list[str]:
 
 
 def _rule(spec: Spec, answer: Answer) -> list[str]:
-    return RULES[spec["rule"]](Seen((answer,), spec))
+    try:
+        return RULES[spec["rule"]](Seen((answer,), spec))
+    except (KeyError, TypeError) as fault:
+        return [f"{spec['rule']}: an event lacks {fault}"]
 
 
 SINGLE: dict[str, Callable[[Spec, Answer], list[str]]] = {
@@ -198,7 +202,7 @@ def _late(limit: tuple[str, float], answers: Sequence[Answer]) -> list[str]:
 def _longest_gap(answer: Answer) -> float:
     times = [event.at_ms for event in answer.events] if answer.anthropic else [at for at, _ in answer.chunks]
     marks = [answer.headers_ms, *times, answer.total_ms]
-    return max(after - before for before, after in zip(marks, marks[1:], strict=False))
+    return max(after - before for before, after in pairwise(marks))
 
 
 TIMES: dict[str, Callable[[Answer], float]] = {

@@ -99,7 +99,10 @@ OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def holds(op: str, actual: Any, value: Any) -> bool:
-    """Whether `actual` (MISSING reads as null, but for exists and absent) fits. Raises KeyError on an unknown operator."""
+    """Whether `actual` fits; MISSING reads as null, but for `exists` and `absent`.
+
+    Raises KeyError on an unknown operator.
+    """
     if op in ("exists", "absent"):
         return (actual is not MISSING) == (op == "exists")
     return OPERATORS[op](None if actual is MISSING else actual, value)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from case_answers import Answer
+from case_dialects import answer_text
 from case_paths import MISSING, get, same
 
 CHUNK_KEYS = {
@@ -132,14 +133,6 @@ def parallel_equals_solo(seen: Seen) -> list[str]:
 def distinct_at_least(seen: Seen) -> list[str]:
     found = {answer_text(answer) for answer in seen.answers}
     return [] if len(found) >= seen.spec["value"] else [f"only {len(found)} different texts"]
-
-
-def answer_text(answer: Answer) -> str:
-    """The visible text of a blocking answer, whatever its dialect."""
-    body = answer.json
-    parts = [get(body, "choices[0].message.content"), get(body, "choices[0].text")]
-    parts += get(body, "content[*].text") + get(body, "output[*].content[*].text")
-    return "".join(part for part in parts if isinstance(part, str))
 
 
 RULES: dict[str, Callable[[Seen], list[str]]] = {

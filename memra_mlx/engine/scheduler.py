@@ -1,0 +1,294 @@
+"""The engine's loop body: joins, prefills, decodes and ends requests, one step at a time.
+
+    submit -> queue (waiting, prefilling, or ready) -> decoder -> ended
+
+A step evaluates every decoder once and then one chunk of one prefill. All state belongs to the calling thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+from mlx.nn import Module
+
+from memra_mlx.cache.kv import KvStore
+from memra_mlx.engine.decode import Advance, Batch, Decoder, Solo
+from memra_mlx.engine.job import Job
+from memra_mlx.engine.memory import used_bytes
+from memra_mlx.engine.plan import Pace, choose_batch, prefill_order
+from memra_mlx.engine.prefill import Prefill
+from memra_mlx.engine.protocol import (
+    Cancel,
+    Ended,
+    EndReason,
+    Fault,
+    FaultKind,
+    FromEngine,
+    Progress,
+    Ready,
+    Started,
+    Submit,
+    Token,
+    Tokens,
+)
+from memra_mlx.engine.room import Room
+
+log = logging.getLogger("memra.engine.scheduler")
+
+_PATIENCE = 16  # times that a request without room is passed by smaller ones
+_REBUILDS = 2
+
+
+class Scheduler:
+    """Runs the requests of one model. `send` gets the messages to the server, in order."""
+
+    def __init__(
+        self, net: Module, ready: Ready, store: KvStore, room: Room, pace: Pace, send: Callable[[FromEngine], None]
+    ) -> None:
+        self._net = net
+        self._ready = ready
+        self._store = store
+        self._room = room
+        self._send = send
+        self._prefill = Prefill(net, store, pace)
+        self._jobs: dict[str, Job] = {}
+        self._queue: list[Job] = []
+        self._decoders: list[Batch | Solo] = []
+        self._arrivals = 0
+        self._draining = False
+        self.steps = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step has anything to do."""
+        return bool(self._jobs)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Requests that have started, and those that wait."""
+        live = sum(job.announced for job in self._jobs.values())
+        return live, len(self._jobs) - live
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of KV state, live and kept."""
+        return self._live_bytes() + self._store.nbytes
+
+    def submit(self, submit: Submit) -> None:
+        """Take a request, or refuse it with a Fault."""
+        if self._draining:
+            return self._send(Fault(submit.id, "engine", "the engine is shutting down"))
+        if problem := _problem(submit, self._ready):
+            return self._send(Fault(submit.id, "request", problem))
+        if refusal := self._room.refusal(len(submit.prompt_ids)):
+            return self._send(Fault(submit.id, "memory", refusal))
+        limit = min(submit.max_tokens, self._ready.context - len(submit.prompt_ids))
+        job = Job(submit, self._arrivals, limit, hit=self._store.peek(submit.namespace, submit.prompt_ids))
+        self._arrivals += 1
+        self._jobs[job.id] = job
+        self._queue.append(job)
+        return None
+
+    def cancel(self, cancel: Cancel) -> None:
+        """End a request now; what it computed stays as a prefix, as far as it belongs to the answer."""
+        job = self._jobs.get(cancel.id)
+        if job is None:
+            return
+        kept = len(job.generated) if cancel.keep < 0 else min(cancel.keep, len(job.generated))
+        cache, length = self._release(job)
+        del job.generated[kept:]
+        self._end(job, "cancelled", self._keep(job, job.tokens, cache, length))
+
+    def set_budget(self, size: int) -> None:
+        """Change the memory for KV state and caches."""
+        self._room.budget = size
+        self._relieve()
+
+    def drain(self) -> None:
+        """Take nothing new."""
+        self._draining = True
+
+    def step(self) -> None:
+        """Evaluate every decoder once, then one chunk of prefill."""
+        decode_s = self._decode() if self._decoders else None
+        self._prefill_one(decode_s)
+        self._relieve()
+
+    def _decode(self) -> float:
+        began = time.perf_counter()
+        advances = [advance for decoder in list(self._decoders) for advance in self._step(decoder)]
+        tokens = [token for token in map(self._taken, advances) if token]
+        if tokens:
+            self._send(Tokens(tokens))
+        for advance in advances:
+            if advance.job.trouble.message is not None:
+                self._release(advance.job)
+                self._fail(advance.job, "request", advance.job.trouble.message)
+            elif advance.finish is not None:
+                self._finish(advance, advance.finish)
+        self._close_empty()
+        return time.perf_counter() - began
+
+    def _close_empty(self) -> None:
+        for decoder in [decoder for decoder in self._decoders if not decoder.jobs]:
+            decoder.close()
+            self._decoders.remove(decoder)
+
+    def _step(self, decoder: Decoder) -> list[Advance]:
+        """One evaluation. A failing decoder is given up, and its jobs start again from their tokens."""
+        self.steps += 1
+        try:
+            return decoder.step()
+        except Exception as fault:
+            log.exception("a decoding step failed")
+            jobs = list(decoder.jobs)
+            decoder.jobs.clear()
+            for job in jobs:
+                self._rebuild(job, fault)
+            return []
+
+    def _taken(self, advance: Advance) -> Token | None:
+        job = advance.job
+        assert job.sampler is not None
+        drawn = job.sampler.take()
+        if advance.finish == "stop" or job.trouble.message is not None:
+            return None
+        job.generated.append(advance.token)
+        return Token(job.id, advance.token, drawn.logprob, drawn.top)
+
+    def _finish(self, advance: Advance, reason: EndReason) -> None:
+        job = advance.job
+        tokens = [*job.tokens, advance.token] if reason == "stop" else job.tokens
+        self._end(job, reason, self._keep(job, tokens, advance.cache, len(tokens)))
+
+    def _prefill_one(self, decode_s: float | None) -> None:
+        for job in sorted(self._queue, key=prefill_order):
+            if job.cache is None and not self._start(job):
+                if job.passed >= _PATIENCE:
+                    return
+            elif job.remaining > 0:
+                self._chunk(job, decode_s)
+                return
+            elif self._join(job):
+                self._queue.remove(job)
+            elif job.passed >= _PATIENCE:
+                return
+
+    def _start(self, job: Job) -> bool:
+        if not self._room.admits(job.length, job.left, self._live_bytes()):
+            job.passed += 1
+            return False
+        resumed = self._prefill.start(job)
+        if not job.announced:
+            self._send(Started(job.id, resumed.length, resumed.source))
+            job.announced = True
+        return True
+
+    def _chunk(self, job: Job, decode_s: float | None) -> None:
+        self.steps += 1
+        try:
+            self._prefill.advance(job, decode_s)
+        except Exception as fault:
+            log.exception("a prefill failed")
+            self._queue.remove(job)
+            self._fail(job, "engine", f"the prefill failed: {fault}")
+            return
+        job.passed = 0
+        for other in self._queue:
+            other.passed += other is not job
+        total = len(job.submit.prompt_ids)
+        if not job.generated:
+            self._send(Progress(job.id, total if job.remaining == 0 else job.done, total))
+
+    def _join(self, job: Job) -> bool:
+        """Move a prefilled job to a decoder; False if there is no room now."""
+        if job.left <= 0:
+            self._end(job, "length", job.done)
+            return True
+        decoder = self._decoder_for(job)
+        if decoder is None:
+            job.passed += 1
+            return False
+        decoder.join(job)
+        return True
+
+    def _decoder_for(self, job: Job) -> Decoder | None:
+        live = self._live_bytes()
+        eos_ids = self._ready.eos_ids
+        if self._ready.lane_kind == "sequential":
+            self._decoders.append(Solo(self._net, eos_ids))
+            return self._decoders[-1]
+        batches = [decoder for decoder in self._decoders if isinstance(decoder, Batch)]
+        shapes = [batch.shape for batch in batches]
+        index = choose_batch(shapes, job.length, lambda i: self._room.joins(shapes[i], job.length, live))
+        if index is not None:
+            return batches[index]
+        self._decoders.append(Batch(self._net, eos_ids))
+        return self._decoders[-1]
+
+    def _release(self, job: Job) -> tuple[Sequence[Any] | None, int]:
+        """Take a job from wherever it is; its cache and how many of its tokens that holds."""
+        if job in self._queue:
+            self._queue.remove(job)
+            return job.cache, job.done
+        for decoder in self._decoders:
+            if job in decoder.jobs:
+                return decoder.remove(job)
+        return None, 0
+
+    def _keep(self, job: Job, tokens: list[int], cache: Sequence[Any] | None, length: int) -> int:
+        """Store the cache of `length` tokens as a prefix, cut to `tokens` if it can be; returns what can be resumed."""
+        kept = tokens[:length]
+        if cache is None or not kept or (length > len(kept) and not self._store.cuttable):
+            return self._store.peek(job.submit.namespace, [*tokens, 0]) if job.announced else 0
+        return self._store.keep(job.submit.namespace, kept, job.ends, cache)
+
+    def _rebuild(self, job: Job, fault: Exception) -> None:
+        job.rebuilds += 1
+        if job.rebuilds > _REBUILDS:
+            self._fail(job, "engine", f"the engine failed in this request's step: {fault}")
+            return
+        job.cache, job.done = None, 0
+        self._queue.append(job)
+
+    def _relieve(self) -> None:
+        """Let the prefix cache have what live requests leave, then check against what MLX really holds."""
+        self._store.resize(self._room.budget - self._live_bytes())
+        over = used_bytes() - self._ready.weight_bytes - self._room.budget
+        if over > 0:
+            mx.clear_cache()
+
+    def _live_bytes(self) -> int:
+        batches = [decoder.shape for decoder in self._decoders if isinstance(decoder, Batch)]
+        alone = [job.length for job in self._queue if job.cache is not None]
+        alone += [job.length for decoder in self._decoders if isinstance(decoder, Solo) for job in decoder.jobs]
+        return self._room.live(batches, alone)
+
+    def _fail(self, job: Job, kind: FaultKind, message: str) -> None:
+        del self._jobs[job.id]
+        self._send(Fault(job.id, kind, message))
+
+    def _end(self, job: Job, reason: EndReason, kv_tokens: int) -> None:
+        del self._jobs[job.id]
+        self._send(Ended(job.id, reason, len(job.generated), kv_tokens))
+
+
+def _problem(submit: Submit, ready: Ready) -> str | None:
+    """Why a request cannot be run by this model at all."""
+    vocabulary = range(ready.vocab_size)
+    ids = submit.prompt_ids
+    if not ids:
+        return "the prompt is empty"
+    if len(ids) >= ready.context:
+        return f"the prompt has {len(ids)} tokens and the model's context is {ready.context}"
+    if min(ids) < 0 or max(ids) not in vocabulary:
+        return f"the prompt has a token id outside 0..{ready.vocab_size - 1}"
+    if strange := [token for token in submit.sampling.logit_bias if token not in vocabulary]:
+        return f"logit_bias: token id {strange[0]} is outside 0..{ready.vocab_size - 1}"
+    if submit.grammar:
+        return "this engine has no constrained decoding"
+    return None
