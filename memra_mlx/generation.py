@@ -113,8 +113,8 @@ def _take(run: Generation, messages: list[Started | Progress | Token | Ended | F
                 if run.meter.first_token is None:
                     run.meter.first_token = time.monotonic()
                 out += run.parser.push(message)
-                if run.parser.stopped is not None:
-                    run.channel.cancel(run.parser.completion_tokens)
+                if run.parser.done:
+                    run.channel.cancel(run.parser.visible_tokens)
                     return out + run.finish("stop"), True
             case Ended(reason=reason):
                 return out + run.finish(reason), True

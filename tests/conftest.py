@@ -14,6 +14,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=Path(__file__).parent.parent / "fixtures" / "cases",
         help="folder of black-box cases that tests/cases runs",
     )
+    parser.addoption("--update-golden", action="store_true", help="write the golden streams of fixtures/streams anew")
 
 
 @pytest.fixture(scope="session")

@@ -58,12 +58,11 @@ class Book:
         self.process = secrets.token_hex(8)
         self._lock = (folder / self._lock_name(self.process)).open("w")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        file = folder / FILE
-        file.touch(mode=0o600)
-        self.db = sqlite3.connect(file, timeout=10, isolation_level=None)
-        self.db.execute("PRAGMA journal_mode = WAL")
-        self.db.execute("PRAGMA synchronous = FULL")
-        self.db.executescript(_SCHEMA)
+        try:
+            self.db = _connect(folder / FILE)
+        except BaseException:
+            self._unlock()
+            raise
 
     def open(self, receipt: Receipt, budget: int | None) -> None:
         """Add the row and reserve its money. Raises `BudgetSpentError`, and then nothing was written."""
@@ -144,5 +143,21 @@ class Book:
     def close(self) -> None:
         """Close the connection and give up the lock."""
         self.db.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
         (self._folder / self._lock_name(self.process)).unlink(missing_ok=True)
         self._lock.close()
+
+
+def _connect(file: Path) -> sqlite3.Connection:
+    file.touch(mode=0o600)
+    db = sqlite3.connect(file, timeout=10, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = FULL")
+        db.executescript(_SCHEMA)
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db

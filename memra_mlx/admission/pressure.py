@@ -62,20 +62,21 @@ class Pressure:
     def started(self, id: str, cached: int) -> None:
         """The engine has begun with it."""
         if waiting := self._waiting.get(id):
-            waiting.cached = cached
+            waiting.cached = waiting.done = cached
             self._hit_ratio += _WEIGHT * (cached / max(1, waiting.prompt) - self._hit_ratio)
 
     def progress(self, id: str, done: int) -> None:
         """So many prompt tokens are in the cache."""
         if waiting := self._waiting.get(id):
-            waiting.done = done
+            self._sample_tokens += max(0, done - waiting.done)
+            waiting.done = max(waiting.done, done)
 
     def first_token(self, id: str, now: float) -> None:
-        """It waits no more, and its prompt tells how fast prefill is."""
+        """It waits no more. What was prefilled since the last time tells how fast that goes."""
         waiting = self._waiting.pop(id, None)
         if waiting is None:
             return
-        self._sample_tokens += waiting.prompt - (waiting.cached or 0)
+        self._sample_tokens += waiting.prompt - waiting.done
         if self._sample_tokens >= SAMPLE_TOKENS and now > self._sample_from:
             rate = self._sample_tokens / (now - self._sample_from)
             self._rate = rate if self._rate is None else self._rate + _WEIGHT * (rate - self._rate)
@@ -88,7 +89,7 @@ class Pressure:
     def _left(self, waiting: Waiting) -> float:
         if waiting.cached is None:
             return waiting.prompt * (1 - self._hit_ratio)
-        return waiting.prompt - max(waiting.cached, waiting.done)
+        return waiting.prompt - waiting.done
 
 
 def _shed(outcome: str, why: str, wait_s: float) -> ApiError:

@@ -36,9 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--fd", type=int, required=True, help="an end of a socketpair")
     parser.add_argument("--model", required=True, help="folder of the model")
     parser.add_argument("--context", type=int, default=0, help="most tokens of prompt and answer; 0: the model's own")
-    parser.add_argument(
-        "--kv-bytes", type=int, default=0, help="memory for KV state; 0: what the device has"
-    )
+    parser.add_argument("--kv-bytes", type=int, default=0, help="memory for KV state; 0: what the device has")
     parser.add_argument("--prefill-step", type=int, default=0, help="tokens of one evaluation; 0: by device")
     parser.add_argument("--stall-ms", type=int, default=250, help="longest pause that a prefill makes in other streams")
     return parser

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import mlx.core as mx
-from mlx.nn import Module
+from mlx.nn.layers.base import Module
 from mlx_lm.generate import BatchGenerator, StopSequences, generate_step
 
 from memra_mlx.engine.job import Job

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-from mlx.nn import Module
+from mlx.nn.layers.base import Module
 from mlx_lm.utils import load_model
 
 from memra_mlx.cache.kv_state import nbytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import mlx.core as mx
-from mlx.nn import Module
+from mlx.nn.layers.base import Module
 
 from memra_mlx.cache.kv import KvStore, Resumed
 from memra_mlx.engine.job import Job

@@ -72,12 +72,13 @@ class Sampler:
         self._position += 1
         self._records.append(record)
         # evaluated with the token, so that reading them later waits for nothing
-        return mx.depends(token, [record.logprob, *(record.best or ())])
+        token, *_ = mx.depends([token], [record.logprob, *(record.best or ())])
+        return token
 
     def take(self) -> Drawn:
         """What belongs to the oldest drawn token not yet taken. Notes logits that are no numbers."""
         record = self._records.popleft()
-        logprob = float(record.logprob.item())
+        logprob = cast(float, record.logprob.item())
         if not math.isfinite(logprob):
             self._trouble.note("the model's output is not a number (NaN)")
         if self._sampling.logprobs < 0:

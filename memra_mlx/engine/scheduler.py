@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
-from mlx.nn import Module
+from mlx.nn.layers.base import Module
 
 from memra_mlx.cache.kv import KvStore
 from memra_mlx.engine.decode import Advance, Batch, Decoder, Solo

@@ -69,7 +69,8 @@ _CALLS: dict[ToolFormat, str] = {
         "{%- if tool_call.arguments is mapping -%}{%- for key, value in tool_call.arguments.items() -%}"
         "{{ '<parameter=' + key + '>\\n' }}"
         "{%- if value is string -%}{{ value }}{%- else -%}{{ value | tojson }}{%- endif -%}"
-        "{{ '\\n</parameter>\\n' }}{%- endfor -%}{%- endif -%}{{ '</function>\\n</tool_call>' }}"
+        "{{ '\\n</parameter>\\n' }}{%- endfor -%}{%- else -%}{{ tool_call.arguments + '\\n' }}{%- endif -%}"
+        "{{ '</function>\\n</tool_call>' }}"
     ),
 }
 

@@ -20,7 +20,7 @@ Edges = tuple[tuple[str, State], ...]
 
 _STREAMING: dict[str, Callable[[str, Toolbox], CallReader]] = {"json_tools": JsonReader, "qwen3_coder": XmlReader}
 # gpt-oss: each message of a turn has a header that names its channel or the function it goes to.
-_HARMONY_TOKENS = ("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|call|>")
+_HARMONY_START = "<|start|>assistant"
 _HARMONY: dict[State, Edges] = {
     "header": (
         ("<|channel|>analysis<|message|>", "reasoning"),
@@ -61,9 +61,10 @@ class Markers:
     reader: Callable[[Toolbox], CallReader] | None
 
 
-def find_markers(tokenizer: TokenizerWrapper) -> Markers:
-    """From what mlx-lm knows of the tokenizer; harmony, which it doesn't know, from its control tokens."""
-    if all(token in tokenizer.get_vocab() for token in _HARMONY_TOKENS) and not tokenizer.has_tool_calling:
+def find_markers(tokenizer: TokenizerWrapper, generation: str) -> Markers:
+    """From what mlx-lm knows of the tokenizer; harmony, which it doesn't know, from `generation`, the text that the
+    template writes before an answer."""
+    if generation.endswith(_HARMONY_START) and not tokenizer.has_tool_calling:
         reader = partial(WholeReader, parse_harmony, "<|call|>")
         without = _without_tools(_HARMONY)
         start, end = "<|channel|>analysis<|message|>", "<|end|>"

@@ -24,7 +24,7 @@ _TOOL = {
     },
 }
 _THOUGHT = {"reasoning_content": "thoughtword"}
-_CALL_ID = "call_0123456789abcdef"
+_FORMS: tuple[Literal["map", "text"], ...] = ("map", "text")
 
 
 class Probe:
@@ -61,17 +61,6 @@ def said(role: str, content: str, **more: Any) -> Message:
     return {"role": role, "content": content, **more}
 
 
-def called(arguments: object, call_id: str = _CALL_ID, **more: Any) -> Message:
-    """An assistant turn with one call."""
-    call = {"type": "function", "id": call_id, "function": {"name": "toolword", "arguments": arguments}}
-    return said("assistant", "", tool_calls=[call], **more)
-
-
-def answered(content: str, call_id: str = _CALL_ID) -> Message:
-    """A tool result."""
-    return said("tool", content, tool_call_id=call_id, name="toolword")
-
-
 def probe(template: Template) -> TemplateTraits:
     """What the template takes. A few dozen renderings of some words each."""
     it = Probe(template)
@@ -79,36 +68,62 @@ def probe(template: Template) -> TemplateTraits:
     if not it.shows([user], ["userword"]):
         it.parts = True
         it.parts = it.shows([user], ["userword"])
-    start = [user]
-    system = it.shows([said("system", "sysword"), user], ["sysword", "userword"])
-    arguments = _arguments(it, start)
-    short_ids = _needs_short_ids(it, start, arguments)
-    call, result = _exchange(arguments, short_ids)
-    tool_text = it.render(start, tools=[_TOOL]) or ""
+    exchange = _exchange(it, user)
+    call, result = exchange.call, exchange.result
+    tool_text = it.render([user], tools=[_TOOL]) or ""
+    tool_role = it.shows([user, call, result], ["userword", "resultword"], tools=[_TOOL])
+    after = result if tool_role else said("user", "more")
     return TemplateTraits(
-        system=system,
+        system=it.shows([said("system", "sysword"), user], ["sysword", "userword"]),
         systems=_takes_systems(it, user),
         late_system=_takes_late_system(it, user),
         neighbours=_takes_neighbours(it, user),
-        tool_role=it.shows([*start, call, result], ["userword", "resultword"], tools=[_TOOL]),
+        tool_role=tool_role,
+        user_after_result=it.shows([user, call, result, said("user", "more")], ["userword", "more"], tools=[_TOOL]),
         tools="toolword" in tool_text,
-        calls=it.shows([*start, call, result], ["userword", "argword"], tools=[_TOOL]),
-        arguments=arguments,
+        calls=it.shows([user, call, after], ["userword", "argword"], tools=[_TOOL]),
+        arguments=exchange.arguments,
         parts=it.parts,
-        reasoning=it.shows(
-            [*start, call | {"reasoning_content": "thoughtword"}, result], ["thoughtword"], tools=[_TOOL]
-        ),
-        short_ids=short_ids,
-        switch=_switch(it, start),
-        efforts=_efforts(it, start),
+        reasoning=it.shows([user, call | _THOUGHT, after], ["thoughtword"], tools=[_TOOL]),
+        short_ids=exchange.short_ids,
+        switch=_switch(it, user),
+        efforts=_efforts(it, user),
         ascii_json=r"\u00e9" in tool_text,
     )
 
 
-def _exchange(arguments: Literal["map", "text"], short_ids: bool) -> tuple[Message, Message]:
-    call_id = "abc012345" if short_ids else _CALL_ID
-    given: object = {"keyword": "argword"} if arguments == "map" else '{"keyword": "argword"}'
-    return called(given, call_id), answered("resultword", call_id)
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """A call and its result in the form that the template takes."""
+
+    arguments: Literal["map", "text"]
+    short_ids: bool
+
+    @property
+    def call_id(self) -> str:
+        return "abc012345" if self.short_ids else "call_0123456789abcdef"
+
+    @property
+    def call(self) -> Message:
+        given: object = {"keyword": "argword"} if self.arguments == "map" else '{"keyword": "argword"}'
+        function = {"name": "toolword", "arguments": given}
+        return said("assistant", "", tool_calls=[{"type": "function", "id": self.call_id, "function": function}])
+
+    @property
+    def result(self) -> Message:
+        return said("tool", "resultword", tool_call_id=self.call_id, name="toolword")
+
+
+def _exchange(it: Probe, user: Message) -> _Exchange:
+    """The first form that is shown, and not as Python prints a dict."""
+    forms = [_Exchange(arguments, short) for short in (False, True) for arguments in _FORMS]
+    for with_result in (True, False):
+        for form in forms:
+            after = form.result if with_result else said("user", "more")
+            text = it.render([user, form.call, after], tools=[_TOOL]) or ""
+            if "argword" in text and "'keyword'" not in text:
+                return form
+    return forms[0]
 
 
 def _takes_systems(it: Probe, user: Message) -> bool:
@@ -130,34 +145,17 @@ def _takes_neighbours(it: Probe, user: Message) -> bool:
     )
 
 
-def _arguments(it: Probe, start: list[Message]) -> Literal["map", "text"]:
-    """A template that prints a dict as Python does, or can't take it, wants text."""
-    for call_id in (_CALL_ID, "abc012345"):
-        as_map = it.render([*start, called({"keyword": "argword"}, call_id), answered("r", call_id)], tools=[_TOOL])
-        as_text = it.render([*start, called('{"keyword": "argword"}', call_id), answered("r", call_id)], tools=[_TOOL])
-        if as_map is not None and "argword" in as_map and "'keyword'" not in as_map:
-            return "map"
-        if as_text is not None and "argword" in as_text:
-            return "text"
-    return "map"
-
-
-def _needs_short_ids(it: Probe, start: list[Message], arguments: Literal["map", "text"]) -> bool:
-    long, short = ([*start, *_exchange(arguments, short_ids)] for short_ids in (False, True))
-    return it.render(long, tools=[_TOOL]) is None and it.render(short, tools=[_TOOL]) is not None
-
-
-def _switch(it: Probe, start: list[Message]) -> Literal["enable_thinking", "thinking"] | None:
+def _switch(it: Probe, user: Message) -> Literal["enable_thinking", "thinking"] | None:
     names: tuple[Literal["enable_thinking", "thinking"], ...] = ("enable_thinking", "thinking")
     for name in names:
-        if it.render(start, **{name: True}) != it.render(start, **{name: False}):
+        if it.render([user], **{name: True}) != it.render([user], **{name: False}):
             return name
     return None
 
 
-def _efforts(it: Probe, start: list[Message]) -> tuple[str, ...]:
+def _efforts(it: Probe, user: Message) -> tuple[str, ...]:
     """Levels that the template takes and tells apart. A template that only prints the word knows low to high."""
-    shown = {name: text for name in LEVELS if (text := it.render(start, reasoning_effort=name)) is not None}
+    shown = {name: text for name in LEVELS if (text := it.render([user], reasoning_effort=name)) is not None}
     if len(set(shown.values())) < 2:
         return ()
     if "none" in shown and "low" in shown and shown["none"] == shown["low"].replace("low", "none"):
@@ -188,14 +186,17 @@ def sample(template: Template, traits: TemplateTraits) -> str | None:
         return None
 
 
-def boundaries(template: Template, traits: TemplateTraits, encoder: Encoder, ignored: frozenset[int]) -> Boundaries:
-    """Looks at what stands between the words of a small conversation. Control tokens in `ignored` begin no turn."""
+def boundaries(
+    template: Template, traits: TemplateTraits, encoder: Encoder, reasoning_marks: Sequence[str]
+) -> Boundaries:
+    """Looks at what stands between the words of a small conversation."""
     words = ("sysword", "userword", "answerword", "lastword")
     try:
         text = _talk(template, traits, words, encoder.shield)
     except REFUSALS:
         return Boundaries(frozenset(), "")
     openers = set()
+    ignored = {i for mark in reasoning_marks for i in encoder.encode(mark).controls.values()}
     for before, after in pairwise(words):
         seam = text[text.find(before) + len(before) : text.find(after)]
         # Of two or more, the first one ends the turn before.

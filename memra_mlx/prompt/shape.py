@@ -23,6 +23,8 @@ def fit(turns: Sequence[Turn], traits: TemplateTraits) -> list[Turn]:
         fitted = [_spell_calls(turn) for turn in fitted]
     if not traits.tool_role:
         fitted = [orphan_text(turn) if turn.role == "tool" else turn for turn in fitted]
+    if not traits.user_after_result:
+        fitted = _hang_on_results(fitted)
     if not traits.neighbours:
         fitted = _alternate(fitted)
     return fitted
@@ -30,7 +32,7 @@ def fit(turns: Sequence[Turn], traits: TemplateTraits) -> list[Turn]:
 
 def narrower(traits: TemplateTraits) -> tuple[TemplateTraits, ...]:
     """Narrower readings of a template, for conversations that it refuses in spite of what it showed at load."""
-    strict = replace(traits, systems=False, late_system=False, neighbours=False)
+    strict = replace(traits, systems=False, late_system=False, neighbours=False, user_after_result=False)
     return strict, replace(strict, tool_role=False, calls=False)
 
 
@@ -68,6 +70,17 @@ def _alternate(turns: Sequence[Turn]) -> list[Turn]:
     if spoken is not None and spoken.role == "assistant":
         merged.insert(merged.index(spoken), Turn("user", "…"))
     return merged
+
+
+def _hang_on_results(turns: Sequence[Turn]) -> list[Turn]:
+    """User words behind a tool result become part of it."""
+    hung: list[Turn] = []
+    for turn in turns:
+        if hung and hung[-1].role == "tool" and turn.role == "user":
+            hung[-1] = join(hung[-1], turn)
+        else:
+            hung.append(turn)
+    return hung
 
 
 def dicts(

@@ -47,14 +47,14 @@ class TextModel:
         self._tokenizer = tokenizer
         self._encoder = Encoder(tokenizer._tokenizer)
         self._vocabulary = Vocabulary(tokenizer, extra_tokens)
-        self._markers: Markers = find_markers(tokenizer)
         self._template = Template(tokenizer)
         self.traits: TemplateTraits = probe(self._template)
         self._encoder.settle(sample(self._template, self.traits))
+        marks = tuple(filter(None, (tokenizer.think_start, tokenizer.think_end)))
+        self._boundaries: Boundaries = boundaries(self._template, self.traits, self._encoder, marks)
+        self._markers: Markers = find_markers(tokenizer, self._boundaries.generation)
         think_ids = self._ids_of(self._markers.think_start), self._ids_of(self._markers.think_end)
         self._think_ids = think_ids if all(think_ids) else None
-        marks = frozenset(i for ids in think_ids for i in ids)
-        self._boundaries: Boundaries = boundaries(self._template, self.traits, self._encoder, marks)
         self.eos_ids: tuple[int, ...] = tuple(sorted(tokenizer.eos_token_ids))
         self.vocab_size: int = self._vocabulary.size
         self.tool_style: str | None = self._markers.style

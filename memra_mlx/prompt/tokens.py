@@ -31,8 +31,8 @@ _ASCII_FORMS = re.compile(r"\\u(f4c[78])", re.IGNORECASE)
 _STRUCTURE = frozenset(
     re.findall(
         r"\S+",
-        "type function name description parameters properties required items enum anyOf oneOf allOf default title format "
-        "additionalProperties nullable minimum maximum const return input_schema $ref $defs",
+        "type function name description parameters properties required items enum anyOf oneOf allOf default title "
+        "format additionalProperties nullable minimum maximum const return input_schema $ref $defs",
     )
 )
 _MEMO_CHARS = 8_000_000
@@ -43,15 +43,14 @@ class Shield:
     """Makes content harmless before rendering. `literals` are the spellings of all control tokens."""
 
     def __init__(self, literals: tuple[str, ...]):
-        self._literals = literals
         self._all = "\n".join(literals)
         self._longest = max(map(len, literals), default=0)
         by_length = sorted(literals, key=len, reverse=True)
         self._whole = re.compile("|".join(map(re.escape, by_length)) or "(?!)")
-        self._heads = frozenset(lit[:n] for lit in literals for n in range(1, len(lit)))
-        self._tails = frozenset(lit[n:] for lit in literals for n in range(1, len(lit)))
-        self._last = frozenset(head[-1] for head in self._heads)
-        self._first = frozenset(tail[0] for tail in self._tails)
+        self._heads = tuple({lit[:n] for lit in literals for n in range(1, len(lit))})
+        self._tails = tuple({lit[n:] for lit in literals for n in range(1, len(lit))})
+        self._first = frozenset(literal[0] for literal in literals)
+        self._last = frozenset(literal[-1] for literal in literals)
 
     def text(self, text: str) -> str:
         """`text` in a form that cannot hold, begin, end or fill the middle of a control token."""
@@ -59,16 +58,11 @@ class Shield:
             return text
         if BREAK in text or ESCAPE in text:
             text = _OWN.sub(lambda m: _ESCAPES[m[0]], text)
-        if any(literal in text for literal in self._literals):
-            text = self._whole.sub(lambda m: m[0][0] + BREAK + m[0][1:], text)
-        return self._seams(text)
-
-    def _seams(self, text: str) -> str:
-        window = range(1, min(self._longest, len(text)) + 1)
-        starts = text[0] in self._first and any(text[:n] in self._tails for n in window)
+        text = self._whole.sub(lambda m: m[0][0] + BREAK + m[0][1:], text)
+        starts = not self._last.isdisjoint(text[: self._longest]) and text.startswith(self._tails)
+        ends = not self._first.isdisjoint(text[-self._longest :]) and text.endswith(self._heads)
         inside = len(text) < self._longest and text in self._all
-        ends = text[-1] in self._last and any(text[-n:] in self._heads for n in window)
-        return (BREAK if starts or inside else "") + text + (BREAK if ends else "")
+        return f"{BREAK if starts or inside else ''}{text}{BREAK if ends else ''}" if starts or ends or inside else text
 
     def tree(self, value: Any) -> Any:
         """The same for every string and key of a JSON value."""

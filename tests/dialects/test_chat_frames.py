@@ -9,6 +9,7 @@ import httpx2
 import msgspec
 import openai
 import pytest
+from pydantic import BaseModel
 from scenes import BROKEN, FAULT, OSLO, SCENES, call, names, read, render, stream, text, thought
 
 from memra_mlx.dialects.chat import Frames, body
@@ -91,6 +92,24 @@ def test_the_sdk_accumulates_what_the_body_says(name: str):
         for index, made in enumerate(message.get("tool_calls", [])):
             assert made.pop("index", index) == index
     assert streamed == whole
+
+
+class Weather(BaseModel):
+    """A tool, and a form of answer."""
+
+    town: str
+
+
+def test_the_strict_helpers_parse_calls_and_answers():
+    asked: dict[str, Any] = {**ASK, "tools": [openai.pydantic_function_tool(Weather)], "response_format": Weather}
+    events = stream(text(0, OSLO[:5], OSLO[5:]), call(1, "Weather", '{"to', 'wn":"Oslo"}'), reason="tool_calls")
+    with client(render(Frames(COUNTED, 7), events), "text/event-stream").chat.completions.stream(**asked) as live:
+        streamed = live.get_final_completion()
+    blocking = client(msgspec.json.encode(body(REQUEST, fold(events), 7)), "application/json")
+    for answer in (streamed, blocking.chat.completions.parse(**asked)):
+        message = answer.choices[0].message
+        (made,) = message.tool_calls or ()
+        assert message.parsed == made.function.parsed_arguments == Weather(town="Oslo")
 
 
 @pytest.mark.parametrize("name", BROKEN)

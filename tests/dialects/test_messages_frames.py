@@ -9,6 +9,7 @@ import anthropic
 import httpx2
 import msgspec
 import pytest
+from pydantic import BaseModel
 from scenes import BROKEN, FAULT, OSLO, SCENES, call, names, read, render, stream, text, thought
 
 from memra_mlx.dialects.messages import Frames, body
@@ -77,6 +78,23 @@ def test_the_sdk_accumulates_what_the_body_says(name: str):
         "warnings": []
     }
     assert blocking.to_dict() == told
+
+
+class Town(BaseModel):
+    """A form of answer."""
+
+    town: str
+
+
+def test_the_strict_helpers_parse_answers():
+    events = stream(thought(0, "hm"), text(1, OSLO[:5], OSLO[5:]))
+    with client(render(Frames(REQUEST, 0), events), "text/event-stream").messages.stream(
+        **ASK, output_format=Town
+    ) as live:
+        streamed = live.get_final_message()
+    blocking = client(msgspec.json.encode(body(REQUEST, fold(events), 0)), "application/json")
+    for answer in (streamed, blocking.messages.parse(**ASK, output_format=Town)):
+        assert answer.parsed_output == Town(town="Oslo")
 
 
 @pytest.mark.parametrize("name", SCENES)
