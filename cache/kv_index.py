@@ -14,17 +14,16 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from memra_mlx.cache.kv_tier import Entry, Key, Kind, NoTier, Tier
 
 _WIDTH = 4  # bytes of a packed token
+_NONE: dict[Key, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A block on the way of a chain: tokens `start` to `end`."""
 
     key: Key
@@ -33,8 +32,7 @@ class Step:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Trail:
+class _Trail(NamedTuple):
     step: Step
     before: _Trail | None
 
@@ -149,11 +147,13 @@ class Index:
 
     def _onward(self, key: Key, end: int, data: bytes) -> Iterator[Step]:
         """Known blocks that continue `key` with the tokens from `end` on; the longest last."""
-        for length in sorted({*self._below.get(key, {}).values(), *self._tier.lengths(key)}):
-            tokens = data[_WIDTH * end : _WIDTH * (end + length)]
-            child = _key(key, tokens)
-            if len(tokens) == _WIDTH * length and self._known("block", child):
-                yield Step(child, key, end, end + length)
+        lengths = {*self._below.get(key, _NONE).values(), *self._tier.lengths(key)}
+        room = len(data) // _WIDTH - end
+        for length in sorted(lengths):
+            if length <= room:
+                child = _key(key, data[_WIDTH * end : _WIDTH * (end + length)])
+                if self._known("block", child):
+                    yield Step(child, key, end, end + length)
 
     def _known(self, kind: Kind, key: Key) -> bool:
         return (kind, key) in self._entries or self._tier.holds(kind, key)

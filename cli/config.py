@@ -23,7 +23,8 @@ def show(file: Path | None) -> None:
     except settings.ConfigError as fault:
         raise click.ClickException(str(fault)) from fault
     for option in settings.OPTIONS:
-        value = "(set)" if option.name == "api_key" and loaded.api_key else getattr(loaded, option.name)
+        value = getattr(loaded, option.name)
+        value = "(set)" if option.secret and value else value
         click.echo(f"{option.name} = {value}  [{loaded.sources[option.name]}]")
 
 

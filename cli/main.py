@@ -6,6 +6,8 @@ import click
 
 from memra_mlx import __version__
 from memra_mlx.cli.config import config
+from memra_mlx.cli.keys import keys
+from memra_mlx.cli.ledger import ledger
 from memra_mlx.cli.serve import serve
 
 
@@ -17,3 +19,5 @@ def main() -> None:
 
 main.add_command(serve)
 main.add_command(config)
+main.add_command(keys)
+main.add_command(ledger)

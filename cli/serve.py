@@ -22,6 +22,7 @@ from memra_mlx import config, logs
 @click.option("--body-limit", help="Largest request body, such as 64M.")
 @click.option("--drain-s", help="Seconds that running requests get after SIGTERM.")
 @click.option("--engine", help="mlx, or scripted:FILE for tests.")
+@click.option("--insecure-open", is_flag=True, default=None, help="Serve without keys on an address others reach.")
 @click.option("--log-json", is_flag=True, default=None, help="Log as JSON lines.")
 @click.option("--config", "file", type=click.Path(path_type=Path), help="Another config.toml.")
 def serve(file: Path | None, **flags: Any) -> None:
@@ -41,6 +42,6 @@ def serve(file: Path | None, **flags: Any) -> None:
         )
     try:
         status = asyncio.run(Server(settings).run(lambda line: click.echo(line)))
-    except OSError as fault:
-        raise click.ClickException(fault.strerror or str(fault)) from fault
+    except (OSError, config.ConfigError) as fault:
+        raise click.ClickException(str(getattr(fault, "strerror", None) or fault)) from fault
     raise SystemExit(status)

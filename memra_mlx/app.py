@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -19,17 +21,20 @@ from sanic import HTTPResponse, Sanic
 from sanic import Request as HttpRequest
 from sanic.exceptions import MethodNotAllowed, NotFound, PayloadTooLarge, SanicException
 
-from memra_mlx import guard, ids, routes
+from memra_mlx import guard, ids, logs, routes
 from memra_mlx import http as handler
-from memra_mlx.admission.admit import Services
-from memra_mlx.admission.slots import Slots
+from memra_mlx.admission.services import Services
 from memra_mlx.config import Config
+from memra_mlx.deadline import Deadline
 from memra_mlx.dialects import chat, completions, messages, responses
 from memra_mlx.engine import spawn
 from memra_mlx.errors import ApiError
 from memra_mlx.models import Models
 
 log = logging.getLogger("memra")
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
+_KILL_S = 2.0  # for what was ended to say so to its client
 
 GENERATING: tuple[tuple[str, ModuleType], ...] = (
     ("/v1/chat/completions", chat),
@@ -50,7 +55,7 @@ def build(services: Services) -> Sanic[Any, Any]:
         FALLBACK_ERROR_FORMAT="json",
     )
     app.ctx.services = services
-    app.on_request(partial(_enter, services.config))
+    app.on_request(partial(_enter, services))
     app.on_response(_leave)
     app.error_handler.add(Exception, _failed)
     for path, dialect in GENERATING:
@@ -59,6 +64,7 @@ def build(services: Services) -> Sanic[Any, Any]:
     app.add_route(routes.root, "/", methods=["GET", "HEAD"])
     for path, route in (("/livez", routes.livez), ("/health", routes.livez), ("/readyz", routes.readyz)):
         app.add_route(route, path, methods=["GET", "HEAD"], name=path.strip("/"))
+    app.add_route(routes.metrics, "/metrics", methods=["GET"])
     for path in ("/v1/models", "/models"):
         app.add_route(routes.list_models, path, methods=["GET"], name=path.strip("/").replace("/", "_"))
     app.add_route(routes.show_model, "/v1/models/<model_id:path>", methods=["GET"], unquote=True)
@@ -66,15 +72,17 @@ def build(services: Services) -> Sanic[Any, Any]:
 
 
 def _generating(dialect: ModuleType) -> Callable[[HttpRequest], Any]:
-    async def generate(http: HttpRequest) -> HTTPResponse | None:
-        return await handler.serve(http, dialect)
+    async def generate(http: HttpRequest) -> None:
+        await handler.serve(http, dialect)
 
     return generate
 
 
-async def _enter(config: Config, http: HttpRequest) -> None:
-    http.ctx.request_id = http.headers.get("x-request-id", "")[:128] or ids.request_id()
-    guard.check(config, http.path, handler.headers(http))
+async def _enter(services: Services, http: HttpRequest) -> None:
+    sent = http.headers.get("x-request-id", "")
+    http.ctx.request_id = sent if _REQUEST_ID.fullmatch(sent) else ids.request_id()
+    logs.REQUEST_ID.set(http.ctx.request_id)
+    guard.check(services.config, services.keyring.ring, http.path, handler.headers(http))
 
 
 async def _leave(http: HttpRequest, response: HTTPResponse) -> None:
@@ -86,10 +94,7 @@ async def _failed(http: HttpRequest, fault: Exception) -> HTTPResponse:
     """Any exception as the dialect's error body. The one place where an unknown one becomes a 500."""
     error = _as_error(http, fault)
     dialect = routes.dialect_of(http)
-    rule = error.rule
-    extra = {"x-should-retry": "false"} if rule.final else {}
-    if error.retry_after_s is not None:
-        extra |= {"retry-after": str(error.retry_after_s), "retry-after-ms": str(error.retry_after_s * 1000)}
+    extra = error.response_headers()
     if isinstance(fault, MethodNotAllowed):
         extra["allow"] = ", ".join(sorted(fault.headers.get("Allow", "").replace(" ", "").split(",")))
     name = getattr(http.ctx, "request_id", "") or ids.request_id()
@@ -121,8 +126,10 @@ class Server:
     def __init__(self, config: Config):
         self.config = config
         self._end: asyncio.Future[int] | None = None
+        self._now = asyncio.Event()  # a second signal: do not wait any more
         self.models = Models(config, partial(spawn.command, config), self._engine_failed)
-        self.services = Services(config, self.models, Slots(config.slots, config.drain_s))
+        self.services = Services.of(config, self.models)
+        guard.check_bind(config, self.services.keyring.ring)
         self.port = 0
 
     def _engine_failed(self, reason: str) -> None:
@@ -134,14 +141,20 @@ class Server:
         if self._end and not self._end.done():
             self._end.set_result(status)
 
+    def _signalled(self) -> None:
+        if self._end and self._end.done():
+            self._now.set()
+        self.stop(0)
+
     async def run(self, announce: Callable[[str], None]) -> int:
         """Serve until stopped; `announce` gets the one line that says the server is ready."""
         loop = asyncio.get_running_loop()
         self._end = loop.create_future()
         for name in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(name, self.stop, 0)
+            loop.add_signal_handler(name, self._signalled)
         sock = bind(self.config.host, self.config.port)
         self.port = sock.getsockname()[1]
+        await self.services.ledger.start()
         app = build(self.services)
         server: Any = await app.create_server(sock=sock, return_asyncio_server=True)
         await server.startup()
@@ -151,11 +164,14 @@ class Server:
             status = await self._end
             if status == 0:
                 await self._drain()
+            await self._end_requests()
             return status
         finally:
             first.cancel()
             await self.models.close(0)
             server.close()
+            await _hang_up(server.connections)
+            await self.services.ledger.close()
             Sanic.unregister_app(app)
 
     async def _load_first(self, announce: Callable[[str], None]) -> None:
@@ -172,10 +188,34 @@ class Server:
         slots = self.services.slots
         slots.drain()
         log.info("draining: %d running, %.0f s at most", slots.live, self.config.drain_s)
-        try:
-            await asyncio.wait_for(slots.idle.wait(), self.config.drain_s)
-        except TimeoutError:
-            log.warning("%d requests were still running at the end of the drain", slots.live)
+        waits = [asyncio.create_task(event.wait()) for event in (slots.idle, self._now)]
+        await asyncio.wait(waits, timeout=self.config.drain_s, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    async def _end_requests(self) -> None:
+        """End what still runs, in its dialect's words; a client that does not read is not waited for."""
+        slots, running = self.services.slots, self.services.running
+        if not slots.live:
+            return
+        log.warning("%d requests were still running at the end of the drain", slots.live)
+        self.services.kill(ApiError("draining", "the server shut down before this request was done; send it again"))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(slots.idle.wait(), _KILL_S)
+        tasks = [riding.task for riding in running if riding.task]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_KILL_S)
+
+
+async def _hang_up(connections: set[Any]) -> None:
+    """Close all connections once what was written to them is on its way."""
+    deadline = Deadline.after_ms(round(_KILL_S * 1000))
+    while connections and deadline.left_s():
+        for connection in list(connections):
+            connection.close_if_idle()
+        await asyncio.sleep(0.01)
 
 
 def bind(host: str, port: int) -> socket.socket:

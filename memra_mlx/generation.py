@@ -11,7 +11,9 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Literal
 
+from memra_mlx.admission.meter import Meter
 from memra_mlx.deadline import Deadline
 from memra_mlx.engine.client import Channel
 from memra_mlx.engine.protocol import Ended, Fault, Progress, Started, Token
@@ -27,21 +29,11 @@ _FAULTS: dict[str, ErrorKind] = {"request": "engine", "engine": "engine", "memor
 
 
 @dataclass(slots=True)
-class Meter:
-    """What one generation did, for the log line. Times are on the monotonic clock, in seconds."""
-
-    began: float = field(default_factory=time.monotonic)
-    first_token: float | None = None
-    prefilled: int = 0
-    cached: int = 0
-    source: str = "none"
-    completion: int = 0
-    outcome: str = "abandoned"  # until a terminal event says otherwise
-
-
-@dataclass(slots=True)
 class Generation:
-    """One running request: what `batches` needs, and what it leaves in `meter`."""
+    """One running request: what `batches` needs, and what it leaves in `meter`.
+
+    `partial`: a blocking answer that runs out of time is delivered as far as it is. `killed`: why the server ends it.
+    """
 
     id: str
     request: Request
@@ -51,6 +43,8 @@ class Generation:
     deadline: Deadline
     warnings: tuple[str, ...]
     meter: Meter = field(default_factory=Meter)
+    partial: bool = False
+    killed: ApiError | None = None
 
     def begin(self) -> Begin:
         """The first event, with what is known now."""
@@ -63,11 +57,16 @@ class Generation:
 
     def finish(self, reason: str) -> list[Event]:
         """Flush the parser and end the stream."""
-        end = "length" if reason == "length" else "stop"
+        end: Literal["stop", "length"] = "length" if reason == "length" else "stop"
         events = self.parser.finish(end)
         self.meter.outcome = "completed"
-        self.meter.completion = self.parser.completion_tokens
         return [*events, Finish(self.parser.finish_reason, self.usage(), self.parser.stopped, self.warnings)]
+
+    def kill(self, error: ApiError) -> None:
+        """End it with `error`; `batches` yields that at once."""
+        self.killed = error
+        self.channel.cancel()
+        self.channel.put(Fault(self.channel.submit.id, "engine", error.message))
 
 
 async def batches(run: Generation, begin_at: Deadline, tick_s: float) -> AsyncIterator[list[Event]]:
@@ -86,7 +85,7 @@ async def batches(run: Generation, begin_at: Deadline, tick_s: float) -> AsyncIt
             messages = []
         out, over = _take(run, messages)
         if not over and deadline_applies(run) and run.deadline.left_s() == 0:
-            out, over = [*out, _expired(run)], True
+            out, over = [*out, *_expired(run)], True
         if not begun and (begin_at.left_s() == 0 or any(isinstance(m, Started) for m in messages)):
             begun = True
             out = out if out and isinstance(out[0], Fail) else [run.begin(), *out]
@@ -102,16 +101,18 @@ def deadline_applies(run: Generation) -> bool:
 
 def _take(run: Generation, messages: list[Started | Progress | Token | Ended | Fault]) -> tuple[list[Event], bool]:
     """Turn messages into events; the flag says whether the stream is over."""
+    if run.killed:
+        run.meter.outcome = "drain_killed"
+        return [Fail(run.killed)], True
     out: list[Event] = []
+    count_tokens(run.meter, messages)
     for message in messages:
         match message:
             case Started(cached=cached, source=source):
-                run.meter.cached, run.meter.source = cached, source
+                run.meter.started(cached, source)
             case Progress(done=done):
-                run.meter.prefilled = done
+                run.meter.progress(done)
             case Token():
-                if run.meter.first_token is None:
-                    run.meter.first_token = time.monotonic()
                 out += run.parser.push(message)
                 if run.parser.done:
                     run.channel.cancel(run.parser.visible_tokens)
@@ -124,10 +125,20 @@ def _take(run: Generation, messages: list[Started | Progress | Token | Ended | F
     return out, False
 
 
-def _expired(run: Generation) -> Fail:
+def count_tokens(meter: Meter, messages: list[Started | Progress | Token | Ended | Fault]) -> None:
+    """Tell the meter how many tokens have come together."""
+    if count := sum(isinstance(message, Token) for message in messages):
+        meter.tokens(time.monotonic(), count)
+
+
+def _expired(run: Generation) -> list[Event]:
+    if run.partial and run.meter.first_token is not None:
+        run.channel.cancel(run.parser.visible_tokens)
+        events = run.finish("length")
+        run.meter.outcome = "deadline_partial"
+        return events
     run.channel.cancel()
     run.meter.outcome = "deadline_exceeded"
     what = "first token" if run.request.stream else "answer"
-    return Fail(
-        ApiError("timeout", f"the {what} was not ready within the request's deadline; raise timeout_ms or send less")
-    )
+    message = f"the {what} was not ready within the request's deadline; raise timeout_ms or send less"
+    return [Fail(ApiError("timeout", message))]

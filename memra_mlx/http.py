@@ -18,39 +18,58 @@ import zstandard
 from sanic import HTTPResponse
 from sanic import Request as HttpRequest
 
-from memra_mlx.admission.admit import Services, admit
+from memra_mlx.admission.admit import Call, admit
+from memra_mlx.admission.services import Services
+from memra_mlx.admission.ticket import Ticket
 from memra_mlx.deadline import Deadline
 from memra_mlx.errors import ApiError
-from memra_mlx.events import Begin, BlockDelta, BlockStart, Event, Fail, Order, fold
-from memra_mlx.generation import Generation, batches
+from memra_mlx.events import Begin, BlockDelta, BlockStart, Event, Fail, Finish, Order, fold
+from memra_mlx.generation import batches
+from memra_mlx.metrics import Retired
 
 log = logging.getLogger("memra.http")
 
 INTERNAL = "an internal error ended this request; the server log has the details under its request id"
 
 
-async def serve(http: HttpRequest, dialect: ModuleType) -> HTTPResponse | None:
+async def serve(http: HttpRequest, dialect: ModuleType) -> None:
     """Serve one generating request; `dialect` is a module of `memra_mlx.dialects`. Raises `ApiError`."""
     services: Services = http.app.ctx.services
+    call = Call(http.path, http.ctx.request_id, headers(http))
     begin_at = Deadline.after_ms(round(services.config.commit_s * 1000))
-    request = dialect.parse(read_object(http, services.config.body_limit), headers(http))
-    async with admit(services, request) as run:
-        if request.stream:
-            await Stream(http, dialect, run, services.config.keepalive_s).send(begin_at)
-            return None
-        order = Order()
-        events = [order.check(e) async for batch in batches(run, begin_at, services.config.keepalive_s) for e in batch]
-        body = dialect.body(request, fold(events), int(time.time()))
-        return json_response(body, 200, warning_header(run.warnings))
+    try:
+        request = dialect.parse(read_object(http, services.config.body_limit), call.headers)
+        async with admit(services, request, call) as ticket:
+            if request.stream:
+                await Stream(http, dialect, ticket, services.config.keepalive_s).send(begin_at)
+            else:
+                await answer(http, dialect, ticket, begin_at)
+    except ApiError as error:
+        if not call.receipt:
+            services.metrics.retire(Retired(call.route, "", "rejected", error.code or error.kind))
+        raise
+
+
+async def answer(http: HttpRequest, dialect: ModuleType, ticket: Ticket, begin_at: Deadline) -> None:
+    """Send the whole answer at once, while the request still has its place: a drain waits for it."""
+    run, order = ticket.run, Order()
+    keepalive_s = http.app.ctx.services.config.keepalive_s
+    events = [order.check(event) async for batch in batches(run, begin_at, keepalive_s) for event in batch]
+    body = dialect.body(run.request, fold(events), int(time.time()))
+    await ticket.settle()
+    extra = {**ticket.rate.headers(), **warning_header(run.warnings)}
+    response: Any = await http.respond(json_response(body, 200, extra))
+    await response.eof()
 
 
 class Stream:
     """Writes one event stream to its client."""
 
-    def __init__(self, http: HttpRequest, dialect: ModuleType, run: Generation, keepalive_s: float):
+    def __init__(self, http: HttpRequest, dialect: ModuleType, ticket: Ticket, keepalive_s: float):
         self._http = http
-        self._frames = dialect.Frames(run.request, int(time.time()))
-        self._run = run
+        self._ticket = ticket
+        self._run = ticket.run
+        self._frames = dialect.Frames(self._run.request, int(time.time()))
         self._keepalive_s = keepalive_s
         self._order = Order()
         self._response: Any = None
@@ -71,7 +90,8 @@ class Stream:
         except Exception:
             if self._response is None:
                 raise
-            log.exception("%s broke in mid-stream", self._http.ctx.request_id)
+            log.exception("a stream broke")
+            self._run.meter.outcome = "crashed"
             await self._write([Fail(ApiError("engine", INTERNAL))])
         await self._response.eof()
 
@@ -80,12 +100,14 @@ class Stream:
             raise held[-1].error
         if begin_at.left_s() > 0 and all(isinstance(e, Begin) for e in held):
             return False
-        extra = {"cache-control": "no-cache", **warning_header(self._run.warnings)}
+        extra = {"cache-control": "no-cache", **self._ticket.rate.headers(), **warning_header(self._run.warnings)}
         self._response = await self._http.respond(content_type="text/event-stream", headers=extra)
         return True
 
     async def _write(self, events: list[Event]) -> None:
         data = b"".join(self._frames.push(self._order.check(event)) for event in events)
+        if events and isinstance(events[-1], Finish | Fail):
+            await self._ticket.settle()
         now = time.monotonic()
         if data and any(isinstance(event, BlockStart | BlockDelta) for event in events):
             self._content = now

@@ -22,3 +22,8 @@ def call_id(dialect: Dialect) -> str:
 def request_id() -> str:
     """The id of an HTTP request, for headers and logs."""
     return "req_" + secrets.token_hex(12)
+
+
+def receipt_id() -> str:
+    """The id of a row of the ledger."""
+    return "rcp_" + secrets.token_hex(12)

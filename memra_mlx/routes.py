@@ -8,9 +8,12 @@ from typing import Any
 from sanic import HTTPResponse
 from sanic import Request as HttpRequest
 
-from memra_mlx.admission.admit import Services, prompt_tokens, ready_model
+from memra_mlx import guard, metrics_view
+from memra_mlx.admission.admit import prompt_tokens, ready_model
+from memra_mlx.admission.services import Services
 from memra_mlx.dialects import chat, messages
 from memra_mlx.errors import ApiError
+from memra_mlx.gauges import gauges
 from memra_mlx.http import headers, json_response, read_object
 from memra_mlx.models import Entry
 
@@ -78,6 +81,19 @@ def _engine_state(entry: Entry) -> dict[str, Any]:
         row |= {"generation": state.generation, "beat_age_s": round(state.beat_age_s, 1), "reason": state.reason}
         row |= {"step_age_s": round(state.step_age_s, 1), "live": state.live, "waiting": state.waiting}
     return row
+
+
+async def metrics(http: HttpRequest) -> HTTPResponse:
+    """GET /metrics: Prometheus text, or JSON for who accepts that; a tenant's key sees its own counts."""
+    here = services(http)
+    tenant = guard.metrics_of(here.config, here.keyring.ring, headers(http))
+    if tenant is None:
+        view = metrics_view.for_operator(here.metrics, gauges(here))
+    else:
+        view = metrics_view.for_tenant(here.metrics, tenant)
+    if "application/json" in http.headers.get("accept", ""):
+        return json_response(metrics_view.json(view), 200)
+    return HTTPResponse(metrics_view.text(view), content_type=metrics_view.TEXT_TYPE)
 
 
 async def list_models(http: HttpRequest) -> HTTPResponse:

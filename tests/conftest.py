@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from served import Served, Settings
+from served import COMMAND, Served, Settings
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -20,6 +20,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One server with the embedded model, for all tests that need a model and no settings."""
-    server = Served(tmp_path_factory.mktemp("live"), Settings())
+    server = Served(tmp_path_factory.mktemp("live"), Settings(command=COMMAND))
     yield server
     assert server.close() == 0, server.output

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import forked
+
 COMMAND = (str(Path(sys.executable).parent / "memra-mlx"),)
 READY_S = 120.0
 _READY = "ready on "
@@ -22,19 +24,27 @@ _READY = "ready on "
 
 @dataclass(frozen=True)
 class Settings:
-    """How to start: extra arguments, `MEMRA_*` variables, what to wait for (ready line, port, nothing)."""
+    """How to start: extra arguments, `MEMRA_*` variables, what to wait for (ready line, port, nothing).
+
+    Without a command the process is forked from one that has imported the server already, where that is possible.
+    """
 
     args: Sequence[str] = ()
     env: Mapping[str, str] | None = None
     wait_ready: bool = True
     wait_port: bool = True
-    command: Sequence[str] = COMMAND
+    command: Sequence[str] = () if forked.SUPPORTED else COMMAND
 
 
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _popen(argv: Sequence[str], env: Mapping[str, str], folder: Path) -> subprocess.Popen[str]:
+    streams: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(argv, cwd=folder, env=env, **streams)
 
 
 class Served:
@@ -49,15 +59,7 @@ class Served:
         env |= {"MEMRA_STATE_DIR": str(folder / "state"), "MEMRA_CACHE_DIR": str(folder / "cache")}
         env |= {"XDG_CONFIG_HOME": str(folder / "config"), "PYTHONUNBUFFERED": "1", **(settings.env or {})}
         argv = [*settings.command, "serve", "--port", str(urlsplit(self.base).port), *settings.args]
-        self.process = subprocess.Popen(
-            argv,
-            cwd=folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        self.process = _popen(argv, env, folder) if settings.command else forked.start(argv, env, folder)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         if settings.wait_ready:

@@ -64,7 +64,7 @@ class Batch:
     def join(self, job: Job) -> None:
         """Take over a prefilled job."""
         *known, last = job.tokens
-        sampler, processors = job.arm()
+        sampler, processors = job.arm(self._eos_ids)
         (uid,) = self._generator.insert(
             [[last]],
             [job.left],
@@ -119,7 +119,7 @@ class Solo:
     def join(self, job: Job) -> None:
         """Take over a prefilled job; there is no other."""
         *known, last = job.tokens
-        sampler, processors = job.arm()
+        sampler, processors = job.arm(self._eos_ids)
         self._cache, job.cache = job.cache or [], None
         self._matcher = job.stops(self._eos_ids).matcher()
         self._steps = generate_step(

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 from mlx_lm.models.cache import ArraysCache, ChunkedKVCache, RotatingKVCache, make_prompt_cache
 from mlx_lm.utils import get_total_parameters
 
@@ -77,7 +78,8 @@ def shape_of(parts: Iterable[Any]) -> KvShape:
 
 
 def _row_bytes(leaf: Any) -> int:
-    return 0 if leaf.keys is None else nbytes((leaf.keys, leaf.values)) // leaf.keys.shape[2]
+    arrays = [rows for _, rows in cast(list[tuple[str, mx.array]], tree_flatten((leaf.keys, leaf.values)))]
+    return sum(rows.nbytes // rows.shape[2] for rows in arrays)
 
 
 def native_context(config: dict[str, Any]) -> int:

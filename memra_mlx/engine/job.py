@@ -9,6 +9,7 @@ from typing import Any, cast
 import mlx.core as mx
 from mlx_lm.generate import StopSequences
 
+from memra_mlx.engine.grammar import Compiled, Constraint
 from memra_mlx.engine.plan import LANES
 from memra_mlx.engine.protocol import Submit
 from memra_mlx.engine.reasoning import ThinkBudget
@@ -22,6 +23,7 @@ class Job:
     submit: Submit
     arrival: int
     limit: int  # most tokens of the answer
+    grammar: Compiled | None = None
     hit: int = 0  # tokens that a look-up at arrival found
     passed: int = 0
     done: int = 0
@@ -67,13 +69,16 @@ class Job:
         """Boundaries at which state is worth keeping: those asked for, and the prompt but its last token."""
         return [*self.submit.segment_ends, len(self.submit.prompt_ids) - 1]
 
-    def arm(self) -> tuple[Sampler, list[Processor]]:
-        """Fresh sampler and processors that go on from here."""
+    def arm(self, eos_ids: Sequence[int]) -> tuple[Sampler, list[Processor]]:
+        """Fresh sampler and processors that go on from here; the grammar must be compiled."""
         self.sampler = Sampler(self.submit.sampling, len(self.generated), self.trouble)
         processors = penalties(self.submit.sampling)
         think = self.submit.think
         if think is not None and think.budget >= 0 and think.end_ids:
             processors.append(_ThinkProcessor(ThinkBudget(think), len(self.submit.prompt_ids)))
+        if self.grammar is not None:
+            ends = (*eos_ids, *self.submit.stop_ids)
+            processors.append(Constraint(self.grammar.matcher(), len(self.submit.prompt_ids), ends))
         return self.sampler, [Guard(processor, self.trouble) for processor in processors]
 
     def stops(self, eos_ids: Sequence[int]) -> StopSequences:

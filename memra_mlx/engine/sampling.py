@@ -72,8 +72,8 @@ class Sampler:
         self._position += 1
         self._records.append(record)
         # evaluated with the token, so that reading them later waits for nothing
-        token, *_ = mx.depends([token], [record.logprob, *(record.best or ())])
-        return token
+        tied: list[mx.array] = mx.depends([token], [record.logprob, *(record.best or ())])
+        return tied[0]
 
     def take(self) -> Drawn:
         """What belongs to the oldest drawn token not yet taken. Notes logits that are no numbers."""

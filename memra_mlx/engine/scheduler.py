@@ -17,6 +17,7 @@ from mlx.nn.layers.base import Module
 
 from memra_mlx.cache.kv import KvStore
 from memra_mlx.engine.decode import Advance, Batch, Decoder, Solo
+from memra_mlx.engine.grammar import Compiled
 from memra_mlx.engine.job import Job
 from memra_mlx.engine.memory import used_bytes
 from memra_mlx.engine.plan import Pace, choose_batch, prefill_order
@@ -41,6 +42,7 @@ log = logging.getLogger("memra.engine.scheduler")
 
 _PATIENCE = 16  # times that a request without room is passed by smaller ones
 _REBUILDS = 2
+_COMPILE_WAIT_S = 0.005  # where there is nothing else to do
 
 
 class Scheduler:
@@ -78,8 +80,8 @@ class Scheduler:
         """Bytes of KV state, live and kept."""
         return self._live_bytes() + self._store.nbytes
 
-    def submit(self, submit: Submit) -> None:
-        """Take a request, or refuse it with a Fault."""
+    def submit(self, submit: Submit, grammar: Compiled | None = None) -> None:
+        """Take a request, or refuse it with a Fault. `grammar` is that of the request, compiled or about to be."""
         if self._draining:
             return self._send(Fault(submit.id, "engine", "the engine is shutting down"))
         if problem := _problem(submit, self._ready):
@@ -87,7 +89,7 @@ class Scheduler:
         if refusal := self._room.refusal(len(submit.prompt_ids)):
             return self._send(Fault(submit.id, "memory", refusal))
         limit = min(submit.max_tokens, self._ready.context - len(submit.prompt_ids))
-        job = Job(submit, self._arrivals, limit, hit=self._store.peek(submit.namespace, submit.prompt_ids))
+        job = Job(submit, self._arrivals, limit, grammar, self._store.peek(submit.namespace, submit.prompt_ids))
         self._arrivals += 1
         self._jobs[job.id] = job
         self._queue.append(job)
@@ -179,8 +181,13 @@ class Scheduler:
                 return
 
     def _start(self, job: Job) -> bool:
-        if not self._room.admits(job.length, job.left, self._live_bytes()):
+        live = self._live_bytes()
+        if live and not self._room.admits(job.length, job.left, live):
             job.passed += 1
+            return False
+        if refusal := self._room.refusal(job.length):  # the budget may have shrunk since it was taken
+            self._queue.remove(job)
+            self._fail(job, "memory", refusal)
             return False
         resumed = self._prefill.start(job)
         if not job.announced:
@@ -208,6 +215,11 @@ class Scheduler:
         """Move a prefilled job to a decoder; False if there is no room now."""
         if job.left <= 0:
             self._end(job, "length", job.done)
+            return True
+        if job.grammar is not None and not job.grammar.ready(0.0 if self._decoders else _COMPILE_WAIT_S):
+            return False
+        if job.grammar is not None and job.grammar.problem:
+            self._fail(job, "request", f"the grammar of the answer: {job.grammar.problem}")
             return True
         decoder = self._decoder_for(job)
         if decoder is None:
@@ -252,15 +264,35 @@ class Scheduler:
         if job.rebuilds > _REBUILDS:
             self._fail(job, "engine", f"the engine failed in this request's step: {fault}")
             return
-        job.cache, job.done = None, 0
+        self._restart(job)
+
+    def _restart(self, job: Job) -> None:
+        job.cache, job.done, job.passed = None, 0, 0
         self._queue.append(job)
 
     def _relieve(self) -> None:
-        """Let the prefix cache have what live requests leave, then check against what MLX really holds."""
-        self._store.resize(self._room.budget - self._live_bytes())
-        over = used_bytes() - self._ready.weight_bytes - self._room.budget
+        """Let the prefix cache have what live requests leave; then check against what MLX really holds."""
+        while (live := self._live_bytes()) > self._room.budget and self._decoders:
+            self._give_way()
+        self._store.resize(self._room.budget - live)
+        over = self._over()
         if over > 0:
             mx.clear_cache()
+            self._store.resize(min(self._room.budget - live, self._store.nbytes - max(0, self._over())))
+
+    def _over(self) -> int:
+        return used_bytes() - self._ready.weight_bytes - self._room.budget
+
+    def _give_way(self) -> None:
+        """Answers have outgrown the budget: the youngest of the lowest lane waits, unless it is the only one."""
+        decoding = [job for decoder in self._decoders for job in decoder.jobs]
+        job = max(decoding, key=lambda job: (job.lane, job.arrival))
+        self._release(job)
+        self._close_empty()
+        if len(self._jobs) == 1:
+            self._fail(job, "memory", f"the answer outgrew the memory for KV state after {job.length} tokens")
+        else:
+            self._restart(job)
 
     def _live_bytes(self) -> int:
         batches = [decoder.shape for decoder in self._decoders if isinstance(decoder, Batch)]
@@ -289,6 +321,4 @@ def _problem(submit: Submit, ready: Ready) -> str | None:
         return f"the prompt has a token id outside 0..{ready.vocab_size - 1}"
     if strange := [token for token in submit.sampling.logit_bias if token not in vocabulary]:
         return f"logit_bias: token id {strange[0]} is outside 0..{ready.vocab_size - 1}"
-    if submit.grammar:
-        return "this engine has no constrained decoding"
     return None

@@ -21,6 +21,8 @@ from mlx_lm.models.cache import make_prompt_cache
 from memra_mlx.cache.kv import KvStore
 from memra_mlx.cache.kv_index import Index
 from memra_mlx.engine.facts import gather
+from memra_mlx.engine.grammar import Grammars
+from memra_mlx.engine.grammar_tokens import load_tokens
 from memra_mlx.engine.loader import LoadError, load
 from memra_mlx.engine.memory import apply_limits, default_budget, on_gpu, used_bytes
 from memra_mlx.engine.plan import Pace
@@ -164,6 +166,8 @@ class _Engine:
         pace = Pace(options.prefill_step or (_GPU_CHUNK if on_gpu() else _CPU_CHUNK), options.stall_s)
         room = Room(facts.shape, budget)
         self._scheduler = Scheduler(model.net, facts.ready, self._store, room, pace, wire.send)
+        ready = facts.ready
+        self._grammars = Grammars(lambda: load_tokens(options.model, ready.vocab_size, ready.eos_ids))
         wire.send(facts.ready)
 
     def serve(self) -> None:
@@ -188,7 +192,8 @@ class _Engine:
     def _handle(self, message: Submit | Cancel | SetBudget | Drain) -> None:
         match message:
             case Submit():
-                self._scheduler.submit(message)
+                grammar = self._grammars.compile(message.grammar) if message.grammar else None
+                self._scheduler.submit(message, grammar)
             case Cancel():
                 self._scheduler.cancel(message)
             case SetBudget(bytes=size):

@@ -133,7 +133,7 @@ def calls(parsed: Any, toolbox: Toolbox, end: int) -> list[Act]:
     return acts
 
 
-_HARMONY = re.compile(r"([\w.-]+)(?:(?!<\|message\|>).)*<\|message\|>(.*)", re.DOTALL)
+_HARMONY = re.compile(r"([^\s<]+)(?:(?!<\|message\|>).)*<\|message\|>(.*)", re.DOTALL)
 
 
 def parse_harmony(text: str, tools: Any = None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -28,14 +29,14 @@ class Vocabulary:
         self._extra = tuple(extra)
         self._base = len(tokenizer)
         self._added: dict[int, bytes] = {i: t.content.encode() for i, t in tokenizer.added_tokens_decoder.items()}
-        self._table, self._trim = _byte_table(tokenizer)
         self.size = self._base + len(self._extra)
 
     def detokenizer(self) -> Detokenizer:
         """A fresh detokenizer."""
-        if self._table is None and not self._extra:
-            return _TextPieces(self._tokenizer.detokenizer)
-        return _BytePieces(self, self._trim and not self._extra)
+        if self._extra:
+            return _BytePieces(self, trim=False)
+        table, trim = self._table
+        return _TextPieces(self._tokenizer.detokenizer) if table is None else _BytePieces(self, trim)
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes of one token on its own; empty for an id that the vocabulary doesn't hold."""
@@ -43,13 +44,18 @@ class Vocabulary:
             return self._extra[token - self._base] if token < self.size else b""
         if token in self._added:
             return self._added[token]
-        if self._table is not None:
-            return self._table[token]
+        table, _ = self._table
+        if table is not None:
+            return table[token]
         return str(self._tokenizer.decode([token])).encode()
 
     def token_text(self, token: int) -> str:
         """Its text; broken characters are replaced."""
         return self.token_bytes(token).decode("utf-8", "replace")
+
+    @cached_property
+    def _table(self) -> tuple[list[bytes] | None, bool]:
+        return _byte_table(self._tokenizer)
 
 
 def _byte_table(tokenizer: TokenizerWrapper) -> tuple[list[bytes] | None, bool]:

@@ -87,9 +87,9 @@ def _edges(tokenizer: TokenizerWrapper) -> dict[State, Edges]:
     normal: list[tuple[str, State]] = [(mark, "normal") for mark in tokenizer.structural_markers]
     reasoning: list[tuple[str, State]] = []
     if tokenizer.has_thinking:
-        # A closing mark with nothing open is dropped: marks never reach the client.
+        # A mark that changes nothing is dropped: marks never reach the client.
         normal += [(tokenizer.think_start, "reasoning"), (tokenizer.think_end, "normal")]
-        reasoning += [(tokenizer.think_end, "normal")]
+        reasoning += [(tokenizer.think_end, "normal"), (tokenizer.think_start, "reasoning")]
     moves: dict[State, list[tuple[str, State]]] = tokenizer.response_transitions  # type: ignore[assignment]
     if tokenizer.has_tool_calling:
         reasoning += [(tokenizer.tool_call_start, "tool")]

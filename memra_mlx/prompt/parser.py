@@ -183,6 +183,8 @@ class OutputParser:
             assert self._reader_of is not None
             self._origin, self._marker, self._reader = before, marker, self._reader_of(self._toolbox)
             return
+        if before == self._state:
+            return
         if before == "reasoning":
             self._leave_reasoning(start)
         if self._state == "reasoning":

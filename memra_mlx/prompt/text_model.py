@@ -16,6 +16,7 @@ from memra_mlx.prompt.markers import Markers, find_markers
 from memra_mlx.prompt.parser import OutputParser
 from memra_mlx.prompt.probe import Boundaries, boundaries, probe, sample
 from memra_mlx.prompt.shape import dicts, fit, narrower, tool_dicts
+from memra_mlx.prompt.suffix import Known, Suffixes, call_end
 from memra_mlx.prompt.template import REFUSALS, Template
 from memra_mlx.prompt.tokens import Encoder, plain_marks
 from memra_mlx.prompt.traits import TemplateTraits
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # The end of a turn that is to be continued: no template trims or escapes it.
 _CUT = "\uf4c9"
+_TAIL = 64  # tokens that are looked at for how an answer ended
+_NOTHING = Known()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,8 @@ class TextModel:
             or self.traits.reasoning
             or self._is_open(self._boundaries.generation)
         )
+        turn_ends = [self._vocabulary.token_text(i) for i in self.eos_ids]
+        self._suffixes = Suffixes(self._render, call_end(tokenizer, self._markers.style), turn_ends)
 
     @classmethod
     def load(cls, path: Path, *, chat_template: str | None = None, extra_tokens: Sequence[bytes] = ()) -> TextModel:
@@ -96,14 +101,6 @@ class TextModel:
         opened = prompt.think is not None and prompt.think.opened
         return OutputParser(self._vocabulary, self._markers, request, mint, opened=opened)
 
-    def token_text(self, token: int) -> str:
-        """The text of one token on its own."""
-        return self._vocabulary.token_text(token)
-
-    def count(self, text: str) -> int:
-        """Tokens of plain text."""
-        return len(self._encoder.encode(self._encoder.shield.text(text)).ids)
-
     def _raw(self, content: str | tuple[int, ...]) -> list[int]:
         if isinstance(content, str):
             ids = list(self._tokenizer.encode(content))
@@ -123,15 +120,29 @@ class TextModel:
         self._check_tools(request)
         spoken, continued = _continuation(spoken, request)
         text = self._render(spoken, request, continued)
-        if not continued:
-            text += self._closing(text, request.thinking)
-        encoded = self._encoder.encode(text)
-        ends = [at for at, i in encoded.controls.items() if at and i in self._boundaries.openers]
-        if not ends or ends[-1] != len(encoded.ids):
-            ends.append(len(encoded.ids))
-        return Prompt(
-            encoded.ids, ends, self._think(text, request), (*warnings, *self._thinking_warnings(request.thinking))
-        )
+        return self._assembled(text if continued else text + self._closing(text, request.thinking), request, warnings)
+
+    def continued(self, request: Request, spoken: Sequence[Turn], at: int, known: Known) -> Prompt | None:
+        """The prompt that goes on from the exact tokens of everything before turn `at`, where an answer ends; None
+        where the template doesn't say what follows an answer."""
+        self._check_tools(request)
+        told, continued = _continuation(list(spoken), request)
+        if at > len(told) - continued:
+            return None
+        tail = b"".join(map(self._vocabulary.token_bytes, known.ids[-_TAIL:])).decode("utf-8", "replace")
+        text = self._suffixes.of(told, at, request, continued, tail)
+        if text is None:
+            return None
+        text = text if continued else text + self._closing(text, request.thinking)
+        return self._assembled(text, request, (), known)
+
+    def _assembled(self, text: str, request: Request, warnings: Sequence[str], known: Known = _NOTHING) -> Prompt:
+        encoded, base = self._encoder.encode(text), len(known.ids)
+        ids = [*known.ids, *encoded.ids]
+        opened = [base + at for at, i in encoded.controls.items() if base + at and i in self._boundaries.openers]
+        ends = sorted({*(end for end in known.ends if end < base), *opened, len(ids)})
+        thinking = self._thinking_warnings(request.thinking)
+        return Prompt(ids, ends, self._think(text, request), (*warnings, *thinking))
 
     def _check_tools(self, request: Request) -> None:
         wanted = request.tools and request.tool_choice.mode != "none"

@@ -99,7 +99,7 @@ class Encoder:
     """Encodes shielded, rendered text. Pieces between control tokens are remembered, so that a conversation that grows
     only pays for what is new. Safe to call from several threads."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase):
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, memo_chars: int = _MEMO_CHARS):
         self._tokenizer = tokenizer
         added = tokenizer.added_tokens_decoder
         self._ids = {token.content: index for index, token in added.items()}
@@ -107,7 +107,7 @@ class Encoder:
         self._forbidden = frozenset(self._ids.values()) - {tokenizer.unk_token_id}
         self._cut = re.compile("|".join(_pattern(t) for t in sorted(added.values(), key=_longest_first)) or "(?!)")
         self._plain = _without_added_tokens(tokenizer)
-        self._memo = _Memo(_MEMO_CHARS)
+        self._memo = _Memo(memo_chars)
         self._lock = Lock()
 
     def encode(self, text: str) -> Encoded:

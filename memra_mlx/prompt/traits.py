@@ -10,9 +10,9 @@ from typing import Literal
 class TemplateTraits:
     """`system`: a first system message is shown; `systems`: several are; `late_system`: also later, in its place.
     `neighbours`: two messages of one role may follow each other. `tool_role`: results are shown; `user_after_result`: a
-    user message may follow one. `tools` and `calls`: definitions and calls are shown. `parts`: content must be a list. `short_ids`: call ids must be nine letters or digits.
-    `switch`: the variable that turns reasoning on and off; `efforts`: the values of `reasoning_effort` that matter.
-    `ascii_json`: JSON is written in ASCII escapes."""
+    user message may follow one. `tools` and `calls`: definitions and calls are shown. `parts`: content must be a list.
+    `short_ids`: call ids must be nine letters or digits. `switch`: the variable that turns reasoning on and off;
+    `efforts`: the values of `reasoning_effort` that matter. `ascii_json`: JSON is written in ASCII escapes."""
 
     system: bool
     systems: bool

@@ -37,6 +37,7 @@ class XmlReader:
         self._first = True
         self._at = 0
         self._shown = 0
+        self._judged = 0
         self._acts: list[Act] = []
         self.failed = False
         self.end: int | None = None
@@ -53,7 +54,7 @@ class XmlReader:
             self.failed = True
             return acts
         if self._phase == "value":
-            self._show(body[self._at :], len(body))
+            self._show(body, len(body))
         if self._phase != "tail":
             acts += [*self._acts, Closed()]
         self.end = len(body) if self.end is None else self.end
@@ -92,7 +93,8 @@ class XmlReader:
             # The line break behind the tag belongs to it, so it must have come.
             if match is None or match.end() == len(body):
                 return False
-            self._key, self._at, self._shown, self._phase = match[1].strip(), match.end(), 0, "value"
+            self._key, self._phase = match[1].strip(), "value"
+            self._at = self._shown = self._judged = match.end()
             self._begin_value()
             return True
         self._at = at + (len(_END) if mark == _END else 0)
@@ -114,15 +116,16 @@ class XmlReader:
 
     def _in_value(self, body: str) -> bool:
         stop, resume = self._value_end(body)
-        value = body[self._at : stop]
+        self._judged = stop
         # The last line break belongs to the closing tag.
-        self._show(value.removesuffix("\n"), stop)
+        text_end = stop - 1 if stop > self._at and body[stop - 1] == "\n" else stop
+        self._show(body, text_end)
         if resume is None:
             return False
         if self._style == "string":
             self._piece('"', resume)
         elif self._style == "typed":
-            typed = coerce.from_text(value.removesuffix("\n"), self._types)
+            typed = coerce.from_text(body[self._at : text_end], self._types)
             self._piece(self._lead() + json.dumps(typed, ensure_ascii=False), resume)
         self._at, self._phase = resume, "between"
         return True
@@ -131,8 +134,8 @@ class XmlReader:
         """Where the value stops and where reading goes on; None while it is open, with the end of what is certain.
 
         A closing tag counts only if what follows goes on as a call does, since a value may hold such tags itself."""
-        last = self._last.search(body, self._at)
-        at = body.find(_PARAM_END, self._at)
+        last = self._last.search(body, max(self._at, self._judged - 1))
+        at = body.find(_PARAM_END, self._judged)
         while at >= 0 and (last is None or at < last.start()):
             after = body[at + len(_PARAM_END) :].lstrip()
             if after.startswith(self._next):
@@ -145,14 +148,14 @@ class XmlReader:
         return self._certain(body), None
 
     def _certain(self, body: str) -> int:
-        at = body.rfind(_END, self._at)
+        at = body.rfind(_END, self._judged)
         if at >= 0 and self._marker.startswith(body[at + len(_END) :].lstrip()):
             return at
-        return len(body) - _TAGS.held(body[self._at :])
+        return len(body) - _TAGS.held(body[self._judged :])
 
-    def _show(self, value: str, end: int) -> None:
+    def _show(self, body: str, end: int) -> None:
         """Pass on what is new of a value that streams."""
-        new, self._shown = value[self._shown :], max(self._shown, len(value))
+        new, self._shown = body[self._shown : end], max(self._shown, end)
         if self._style == "free":
             self._piece(new, end)
         elif self._style == "string":

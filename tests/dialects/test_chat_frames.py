@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 from scenes import BROKEN, FAULT, OSLO, SCENES, call, names, read, render, stream, text, thought
 
-from memra_mlx.dialects.chat import Frames, body
+from memra_mlx.dialects.chat import Frames, body, parse
 from memra_mlx.events import Begin, BlockDelta, BlockEnd, BlockStart, Event, TokenLogprob, fold
 from memra_mlx.request import Conversation, Request, Sampling, Tool
 
@@ -36,8 +36,13 @@ def deltas(events: list[Event], request: Request = REQUEST) -> list[dict[str, An
 
 
 def client(data: bytes, kind: str) -> openai.OpenAI:
-    """The official client, answered with `data`."""
-    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, content=data, headers={"content-type": kind}))
+    """The official client, answered with `data`; what it sends must be readable."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        parse(msgspec.json.decode(request.content), request.headers)
+        return httpx2.Response(200, content=data, headers={"content-type": kind})
+
+    transport = httpx2.MockTransport(answer)
     return openai.OpenAI(api_key="k", max_retries=0, http_client=httpx2.Client(transport=transport))
 
 

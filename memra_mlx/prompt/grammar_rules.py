@@ -1,0 +1,40 @@
+"""The rules of one grammar as they are written, and the tools that may be called in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memra_mlx.prompt.grammar_marks import ANY, HEADER, Marks
+from memra_mlx.prompt.grammar_schema import Schema
+
+FREE_SCHEMA = Schema({"type": "object"})
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A tool that may be called. Its arguments follow `schema` (None: any object), or its one input `grammar`."""
+
+    name: str
+    schema: Schema | None = None
+    grammar: tuple[str, str] | None = None
+
+
+class Rules:
+    """Collects rules; each gets a name of its own."""
+
+    def __init__(self, marks: Marks):
+        self.marks = marks
+        self._lines: list[str] = []
+        self._names: dict[str, str] = {}
+
+    def add(self, kind: str, body: str, options: str = "") -> str:
+        """A rule, or a terminal if `kind` is in capitals; returns its name. Equal ones are written once."""
+        key = f"{options}: {body}"
+        if key not in self._names:
+            self._names[key] = f"{kind}_{len(self._names)}"
+            self._lines.append(f"{self._names[key]}{key}")
+        return self._names[key]
+
+    def text(self, start: str) -> str:
+        """The grammar whose answers are `start`."""
+        return "\n".join((HEADER, f"start: {start}", f"ANY: {ANY}", *self._lines, ""))
