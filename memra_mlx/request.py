@@ -71,7 +71,8 @@ class Tool:
     """A tool offered to the model under `name`, unique in the request.
 
     `wire_name` and `namespace` are what the client calls it, where that differs (a Responses namespace is flattened).
-    `custom` tools take free text; the model sees one string parameter `input`.
+    `custom` tools take free text; the model sees one string parameter `input`. `grammar` is what that text must follow:
+    its syntax, `lark` or `regex`, and its definition.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Tool:
     custom: bool = False
     wire_name: str | None = None
     namespace: str | None = None
+    grammar: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

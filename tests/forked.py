@@ -100,11 +100,8 @@ def start(argv: Sequence[str], env: Mapping[str, str], folder: Path) -> Forked:
 
 def _serve(listener: socket.socket) -> NoReturn:
     """The launcher: import once, then fork a watcher for every start."""
-    import memra_mlx.app
-    import memra_mlx.cli.main
-    import memra_mlx.engine.spawn
-    import memra_mlx.prompt.text_model
     import mlx_lm.utils  # noqa: F401  most of the time goes here
+
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -151,6 +148,7 @@ def _become(message: Mapping[str, Any], out: int) -> NoReturn:
     os.environ.update(message["env"])
     os.chdir(message["folder"])
     sys.argv = ["memra-mlx", *message["argv"]]
+    import faulthandler; faulthandler.register(signal.SIGUSR1, all_threads=True)
     code: Any = 0
     try:
         main(message["argv"], prog_name="memra-mlx")

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from memra_mlx.engine.script_templates import KINDS, ToolFormat, chat_template
+from memra_mlx.fixtures import TEMPLATES
 from memra_mlx.request import flat_name
 
+ToolFormat = Literal["hermes", "xml-function"]
 CONTEXT = 32768
 _DEADLY = ("kill_thread", "hang")
 
@@ -58,9 +59,8 @@ class Script:
 
     def chat_template(self) -> str | None:
         """The Jinja text of what it asks for; None is the model's own template, which speaks hermes."""
-        if self.template is None and self.tool_format == "hermes":
-            return None
-        return chat_template(self.template or "chatml", self.tool_format)
+        kind = self.template or (None if self.tool_format == "hermes" else self.tool_format)
+        return None if kind is None else _template(kind).read_text(encoding="utf-8")
 
     def turn(self, number: int, generation: int) -> Turn:
         """The turn of the request `number` (from 0) of the process `generation` (from 1).
@@ -91,8 +91,9 @@ def parse(needs: Mapping[str, Any]) -> Script:
     if tool_format not in ("hermes", "xml-function"):
         raise ValueError(f"tool_format: {tool_format!r} is not known; accepted: hermes, xml-function")
     template = needs.get("template")
-    if template is not None and template not in KINDS:
-        raise ValueError(f"template: {template!r} is not known; accepted: {', '.join(KINDS)}")
+    if template is not None and not _template(template).is_file():
+        kinds = sorted(file.stem for file in TEMPLATES.glob("*.jinja"))
+        raise ValueError(f"template: {template!r} is not known; accepted: {', '.join(kinds)}")
     turns = needs.get("script_turns") or [needs.get("script", [])]
     return Script(
         turns=tuple(tuple(_entry(raw, tool_format) for raw in turn) for turn in turns),
@@ -107,6 +108,10 @@ def parse(needs: Mapping[str, Any]) -> Script:
 def vocabulary(script: Script) -> list[bytes]:
     """The distinct byte strings of the script, in order of first appearance."""
     return list(dict.fromkeys(entry.data for turn in script.turns for entry in turn if isinstance(entry, Say)))
+
+
+def _template(kind: str) -> Path:
+    return TEMPLATES / f"{Path(kind).name}.jinja"
 
 
 def _entry(raw: str | dict[str, Any], tool_format: ToolFormat) -> Entry:

@@ -6,6 +6,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlx_lm.tokenizer_utils import TokenizerWrapper
 
 
 def is_special(content: str, special: bool) -> bool:
@@ -34,6 +38,13 @@ class Marks:
 
     ids: Mapping[str, int]
     eos_ids: frozenset[int]
+
+    @classmethod
+    def of(cls, tokenizer: TokenizerWrapper) -> Marks:
+        """Those of a tokenizer."""
+        added = tokenizer.added_tokens_decoder
+        ids = {token.content: index for index, token in added.items() if is_special(token.content, token.special)}
+        return cls(ids, frozenset(tokenizer.eos_token_ids))
 
     def lark(self, text: str) -> str:
         """The expression for a text of the model's own format: tokens by id, what lies between as literals."""

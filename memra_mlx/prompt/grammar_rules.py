@@ -1,8 +1,9 @@
-"""The rules of one grammar as they are written, and the tools that may be called in it."""
+"""The rules of one grammar as they are written, and what it is to allow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from memra_mlx.prompt.grammar_marks import ANY, HEADER, Marks
 from memra_mlx.prompt.grammar_schema import Schema
@@ -17,6 +18,18 @@ class Offer:
     name: str
     schema: Schema | None = None
     grammar: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an answer may be: JSON by `schema`, calls of `offers`, and with `free` any text around calls. `reasoning`:
+    the prompt has begun it, the answer may, or there is none. `several`: calls may follow each other."""
+
+    offers: tuple[Offer, ...]
+    schema: Schema | None
+    free: bool
+    several: bool
+    reasoning: Literal["begun", "may", "none"]
 
 
 class Rules:

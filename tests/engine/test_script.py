@@ -11,7 +11,6 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from memra_mlx.engine.script import Break, Say, Script, load, parse, vocabulary
-from memra_mlx.engine.script_templates import KINDS, chat_template
 from memra_mlx.request import flat_name
 
 CALL = {"call": {"tool": "mcp__notes/add", "arguments": {"t": "milk", "n": 2}}}
@@ -128,19 +127,11 @@ def render(template: str, messages: list[dict[str, Any]], **more: Any) -> str:
 
 @pytest.mark.parametrize(("kind", "bad", "good"), REFUSALS)
 def test_a_strict_template_refuses_what_it_is_strict_about(kind: str, bad: Any, good: Any) -> None:
-    template = chat_template(kind, "hermes")
+    template = parse({"template": kind}).chat_template()
+    assert template
     assert render(template, good).startswith("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi")
     with pytest.raises(jinja2.TemplateError):
         render(template, bad)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_generation_prompt(kind: str) -> None:
-    template = chat_template(kind, "xml-function")
-    opened = "<think>\n" if kind == "think-open" else ""
-    assert render(template, MESSAGES[:2]).endswith("<|im_start|>assistant\n" + opened)
-    closed = render(template, MESSAGES[:2], enable_thinking=False)
-    assert closed.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
 
 
 def test_a_script_without_a_template_uses_the_models_own() -> None:
