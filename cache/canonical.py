@@ -43,7 +43,12 @@ class Chain:
 
 def chain(turns: Sequence[Turn], tools: Iterable[Tool], head: str = "") -> Chain:
     """Fold a conversation. `head` is whatever else decides how its beginning is rendered."""
-    keys = [_hash(b"", ["head", head, digest_of_tools(tools)])]
+    return fold(_hash(b"", ["head", head, digest_of_tools(tools)]), turns)
+
+
+def fold(key: Key, turns: Sequence[Turn]) -> Chain:
+    """Go on from a key with more turns."""
+    keys = [key]
     ends: list[int] = []
     answer: list[Turn] = []
     before = keys[0]

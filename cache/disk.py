@@ -22,14 +22,14 @@ log = logging.getLogger("memra.cache")
 _FAULTS = (sqlite3.Error, OSError, diskcache.Timeout, ValueError, TypeError)
 
 
-class BytesDisk(diskcache.Disk):  # type: ignore[misc]
+class BytesDisk(diskcache.Disk):
     """Keys and values are bytes, or a value is a binary file. Raises ValueError for everything else, both ways."""
 
     def put(self, key: Any) -> Any:
         """A key on its way in."""
         if type(key) is not bytes:
             raise ValueError("a key must be bytes")
-        return super().put(key)
+        return diskcache.Disk.put(self, key)
 
     def get(self, key: Any, raw: Any) -> Any:
         """A key on its way out."""
@@ -41,14 +41,14 @@ class BytesDisk(diskcache.Disk):  # type: ignore[misc]
         """A value on its way in."""
         if type(value) is not bytes and not (read and hasattr(value, "read")):
             raise ValueError("a value must be bytes")
-        return super().store(value, read, key=key)
+        return diskcache.Disk.store(self, value, read, key=key)
 
     def fetch(self, mode: int, filename: str | None, value: Any, read: bool) -> Any:
         """A value on its way out."""
         if mode == MODE_RAW and isinstance(value, bytes | memoryview):
             return bytes(value)
         if mode == MODE_BINARY and filename and not os.path.isabs(filename) and ".." not in Path(filename).parts:
-            return super().fetch(mode, filename, value, read)
+            return diskcache.Disk.fetch(self, mode, filename, value, read)
         raise ValueError("a foreign value")
 
 

@@ -36,15 +36,15 @@ class Transcript(msgspec.Struct, frozen=True, array_like=True):
     """The conversation up to the end of an answer.
 
     `tokens` are packed, 4 bytes each, without an end-of-turn token. `ends` are offsets at which state is worth keeping.
-    `calls` are (id, name) of the last answer. `system` and `tools` are digests of what it began with. `whole` says that
-    the model ended its turn itself.
+    `calls` are (id, name) of the last answer. `reasoned`: there is hidden reasoning in it. `visible` is its key;
+    `system` and `tools` are digests of what it began with.
     """
 
     tokens: bytes
     ends: list[int]
     calls: list[tuple[str, str]]
     reasoned: bool
-    whole: bool
+    visible: Key
     system: str
     tools: str
     created: float = 0.0
@@ -90,14 +90,14 @@ class Transcripts:
     def __init__(self, folder: Path, limit: int) -> None:
         self._shelf = Shelf(folder / FOLDER, limit)
 
-    def keep(self, space: Space, visible: Key, transcript: Transcript) -> None:
+    def keep(self, space: Space, transcript: Transcript) -> None:
         """Store a transcript under its visible key and its call ids."""
         record = space.name("r", transcript.tokens)
         stamped = msgspec.structs.replace(transcript, created=time.time())
         body = msgspec.msgpack.encode(stamped)
         if not self._shelf.put(record, _checksum(body) + body, space.tag):
             return
-        self._add(space, space.name("v", visible), record)
+        self._add(space, space.name("v", transcript.visible), record)
         for call_id, _ in transcript.calls:
             self._add(space, space.name("c", call_id.encode()), record)
 

@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import platformdirs
 
@@ -148,6 +148,14 @@ def _aliases(value: Any) -> tuple[Alias, ...]:
     return aliases
 
 
+def _laws(value: Any) -> tuple[tuple[str, str], ...]:
+    pairs = value.items() if isinstance(value, Mapping) else [text.rpartition("=")[::2] for text in _list(value)]
+    laws = tuple((model.strip(), law.strip()) for model, law in pairs)
+    if not laws or not all(law in ("keep", "template") for _, law in laws):
+        raise ValueError("must be keep or template, or MODEL=keep, MODEL=template")
+    return laws
+
+
 OPTIONS = (
     Option("models", _models, (), "models to serve: PATH, HUB/ID or alias=either"),
     Option("host", _text, "127.0.0.1", "address to bind"),
@@ -182,6 +190,7 @@ OPTIONS = (
     Option("slo_p99_ms", _whole, 250, "aim for the 99th percentile of the time between interactive tokens, in ms"),
     Option("judge_share", _share, 0.8, "lane judge runs while interactive p99 is below this share of slo_p99_ms"),
     Option("harvest_share", _share, 0.5, "lane harvest runs while interactive p99 is below this share of slo_p99_ms"),
+    Option("constrain_tools", _flag, False, "constrain the calls of all tools, not only of strict ones"),
     Option("commit_s", _seconds, 5.0, "how long headers of a stream are held for a real status"),
     Option("keepalive_s", _seconds, 5.0, "silence after which a stream gets a keep-alive"),
     Option("drain_s", _seconds, 30.0, "how long running requests may finish after SIGTERM"),
@@ -189,6 +198,13 @@ OPTIONS = (
     Option("worker_respawn", _whole, 3, "engine restarts in ten minutes before the server gives up (exit 70)"),
     Option("state_dir", _path, None, "ledger and keys"),
     Option("cache_dir", _path, None, "disposable caches"),
+    Option("transcript_bytes", _size, 512 << 20, "disk for the exact tokens of conversations, in the cache dir"),
+    Option(
+        "history_reasoning",
+        _laws,
+        (("", "keep"),),
+        "keep hidden reasoning in history, or let the template drop it: keep, template, MODEL=template,…",
+    ),
     Option("log_json", _flag, False, "log as JSON lines"),
     Option("capture", _flag, False, "keep prompts of tenants that consent, in the state dir"),
     Option("capture_bytes", _size, 64 << 20, "size of a capture file before it is rotated; eight are kept"),
@@ -222,6 +238,7 @@ class Config:
     slo_p99_ms: int
     judge_share: float
     harvest_share: float
+    constrain_tools: bool
     commit_s: float
     keepalive_s: float
     drain_s: float
@@ -229,6 +246,8 @@ class Config:
     worker_respawn: int
     state_dir: Path
     cache_dir: Path
+    transcript_bytes: int
+    history_reasoning: tuple[tuple[str, str], ...]
     log_json: bool
     capture: bool
     capture_bytes: int
@@ -238,6 +257,11 @@ class Config:
     def keyring_file(self) -> Path:
         """Where the keyring is."""
         return self.keys_file or self.state_dir / "keys.toml"
+
+    def history_law(self, model: str) -> Literal["keep", "template"]:
+        """Whether hidden reasoning of `model` stays in history."""
+        laws = dict(self.history_reasoning)
+        return "template" if laws.get(model, laws.get("", "keep")) == "template" else "keep"
 
     @property
     def embedded(self) -> bool:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from memra_mlx.admission.meter import Meter
+from memra_mlx.admission.outcomes import Outcome
 from memra_mlx.deadline import Deadline
 from memra_mlx.engine.client import Channel
-from memra_mlx.engine.protocol import Ended, Fault, Progress, Started, Token
+from memra_mlx.engine.protocol import Ended, Fault, Progress, Started, Submit, Token
 from memra_mlx.errors import ApiError, ErrorKind
 from memra_mlx.events import Begin, Event, Fail, Finish, Usage
 from memra_mlx.prompt.parser import OutputParser
@@ -25,6 +26,10 @@ from memra_mlx.request import Request
 
 log = logging.getLogger("memra.generation")
 
+# Of several answers the one that ended worst tells how the request did.
+_WORST_FIRST: tuple[Outcome, ...] = (
+    "crashed", "drain_killed", "deadline_exceeded", "rejected", "abandoned", "deadline_partial", "completed",
+)  # fmt: skip
 _FAULTS: dict[str, ErrorKind] = {"request": "engine", "engine": "engine", "memory": "invalid"}
 
 
@@ -33,6 +38,7 @@ class Generation:
     """One running request: what `batches` needs, and what it leaves in `meter`.
 
     `partial`: a blocking answer that runs out of time is delivered as far as it is. `killed`: why the server ends it.
+    `again` begins another answer, `others` are those beside this one (see `choices`).
     """
 
     id: str
@@ -42,9 +48,24 @@ class Generation:
     channel: Channel
     deadline: Deadline
     warnings: tuple[str, ...]
+    again: Callable[[Submit, Prompt], Generation]
     meter: Meter = field(default_factory=Meter)
     partial: bool = False
     killed: ApiError | None = None
+    others: list[Generation] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How it ended, with all answers beside it."""
+        found: set[Outcome] = {self.meter.outcome, *(run.meter.outcome for run in self.others)}
+        if len(self.others) < self.request.n - 1:
+            found.add("abandoned")
+        return min(found, key=_WORST_FIRST.index)
+
+    @property
+    def completion_tokens(self) -> int:
+        """Generated tokens of all answers."""
+        return sum(run.parser.completion_tokens for run in (self, *self.others))
 
     def begin(self) -> Begin:
         """The first event, with what is known now."""
@@ -62,11 +83,17 @@ class Generation:
         self.meter.outcome = "completed"
         return [*events, Finish(self.parser.finish_reason, self.usage(), self.parser.stopped, self.warnings)]
 
+    def cancel(self) -> None:
+        """Stop generating, all answers."""
+        for run in (self, *self.others):
+            run.channel.cancel()
+
     def kill(self, error: ApiError) -> None:
-        """End it with `error`; `batches` yields that at once."""
-        self.killed = error
-        self.channel.cancel()
-        self.channel.put(Fault(self.channel.submit.id, "engine", error.message))
+        """End all answers with `error`; `batches` yields that at once."""
+        for run in (self, *self.others):
+            run.killed = error
+            run.channel.cancel()
+            run.channel.put(Fault(run.channel.submit.id, "engine", error.message))
 
 
 async def batches(run: Generation, begin_at: Deadline, tick_s: float) -> AsyncIterator[list[Event]]:
@@ -76,7 +103,7 @@ async def batches(run: Generation, begin_at: Deadline, tick_s: float) -> AsyncIt
     """
     begun = False
     while True:
-        wait = min(tick_s, begin_at.left_s() if not begun else tick_s)
+        wait = min(tick_s, begin_at.left_s() or (tick_s if begun else 0.0))
         if deadline_applies(run):
             wait = min(wait, run.deadline.left_s())
         try:
@@ -86,6 +113,8 @@ async def batches(run: Generation, begin_at: Deadline, tick_s: float) -> AsyncIt
         out, over = _take(run, messages)
         if not over and deadline_applies(run) and run.deadline.left_s() == 0:
             out, over = [*out, *_expired(run)], True
+        if run.prompt.thread:
+            await run.prompt.thread.follow(run.prompt, run.parser, messages, out)
         if not begun and (begin_at.left_s() == 0 or any(isinstance(m, Started) for m in messages)):
             begun = True
             out = out if out and isinstance(out[0], Fail) else [run.begin(), *out]

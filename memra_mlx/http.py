@@ -10,6 +10,7 @@ import logging
 import time
 import zlib
 from collections.abc import Mapping
+from contextlib import aclosing
 from types import ModuleType
 from typing import Any
 
@@ -21,10 +22,10 @@ from sanic import Request as HttpRequest
 from memra_mlx.admission.admit import Call, admit
 from memra_mlx.admission.services import Services
 from memra_mlx.admission.ticket import Ticket
+from memra_mlx.choices import Chosen, chosen
 from memra_mlx.deadline import Deadline
 from memra_mlx.errors import ApiError
-from memra_mlx.events import Begin, BlockDelta, BlockStart, Event, Fail, Finish, Order, fold
-from memra_mlx.generation import batches
+from memra_mlx.events import Answer, Begin, BlockDelta, BlockStart, Event, Fail, Order, fold
 from memra_mlx.metrics import Retired
 
 log = logging.getLogger("memra.http")
@@ -52,14 +53,24 @@ async def serve(http: HttpRequest, dialect: ModuleType) -> None:
 
 async def answer(http: HttpRequest, dialect: ModuleType, ticket: Ticket, begin_at: Deadline) -> None:
     """Send the whole answer at once, while the request still has its place: a drain waits for it."""
-    run, order = ticket.run, Order()
+    run = ticket.run
     keepalive_s = http.app.ctx.services.config.keepalive_s
-    events = [order.check(event) async for batch in batches(run, begin_at, keepalive_s) for event in batch]
-    body = dialect.body(run.request, fold(events), int(time.time()))
+    batches = [batch async for batch in chosen(run, begin_at, keepalive_s)]
+    first, *others = folded([pair for batch in batches for pair in batch], run.request.n)
+    created = int(time.time())
+    body = dialect.body(run.request, first, created, others) if others else dialect.body(run.request, first, created)
     await ticket.settle()
     extra = {**ticket.rate.headers(), **warning_header(run.warnings)}
     response: Any = await http.respond(json_response(body, 200, extra))
     await response.eof()
+
+
+def folded(pairs: list[Chosen], n: int) -> list[Answer]:
+    """The `n` answers that these events tell. Raises the `ApiError` of a `Fail`, whichever answer it ended."""
+    if pairs and isinstance(pairs[-1][1], Fail):
+        raise pairs[-1][1].error
+    orders = [Order() for _ in range(n)]
+    return [fold(orders[i].check(event) for at, event in pairs if at == i) for i in range(n)]
 
 
 class Stream:
@@ -71,20 +82,21 @@ class Stream:
         self._run = ticket.run
         self._frames = dialect.Frames(self._run.request, int(time.time()))
         self._keepalive_s = keepalive_s
-        self._order = Order()
+        self._orders = [Order() for _ in range(self._run.request.n)]
         self._response: Any = None
         self._written = self._content = time.monotonic()
 
     async def send(self, begin_at: Deadline) -> None:
         """Send the whole stream. Raises `ApiError` for a failure before it is committed, and nothing after."""
-        held: list[Event] = []
+        held: list[Chosen] = []
         try:
-            async for batch in batches(self._run, begin_at, self._keepalive_s):
-                held += batch
-                if self._response is None and not await self._commit(held, begin_at):
-                    continue
-                await self._write(held)
-                held = []
+            async with aclosing(chosen(self._run, begin_at, self._keepalive_s)) as batches:
+                async for batch in batches:
+                    held += batch
+                    if self._response is None and not await self._commit([event for _, event in held], begin_at):
+                        continue
+                    await self._write(held)
+                    held = []
         except ApiError:
             raise
         except Exception:
@@ -92,7 +104,7 @@ class Stream:
                 raise
             log.exception("a stream broke")
             self._run.meter.outcome = "crashed"
-            await self._write([Fail(ApiError("engine", INTERNAL))])
+            await self._write([(0, Fail(ApiError("engine", INTERNAL)))])
         await self._response.eof()
 
     async def _commit(self, held: list[Event], begin_at: Deadline) -> bool:
@@ -104,18 +116,24 @@ class Stream:
         self._response = await self._http.respond(content_type="text/event-stream", headers=extra)
         return True
 
-    async def _write(self, events: list[Event]) -> None:
-        data = b"".join(self._frames.push(self._order.check(event)) for event in events)
-        if events and isinstance(events[-1], Finish | Fail):
+    async def _write(self, pairs: list[Chosen]) -> None:
+        data = b"".join(self._push(index, event) for index, event in pairs)
+        if any(isinstance(event, Fail) for _, event in pairs) or all(order.state == "over" for order in self._orders):
             await self._ticket.settle()
         now = time.monotonic()
-        if data and any(isinstance(event, BlockStart | BlockDelta) for event in events):
+        if data and any(isinstance(event, BlockStart | BlockDelta) for _, event in pairs):
             self._content = now
         if not data and now - self._written >= self._keepalive_s * 0.9:
             data = self._frames.keepalive(now - self._content)
         if data:
             self._written = now
             await self._response.send(data)
+
+    def _push(self, index: int, event: Event) -> bytes:
+        """Only the dialects that know several choices take a number."""
+        frames, checked = self._frames, self._orders[index].check(event)
+        data: bytes = frames.push(checked, index) if index else frames.push(checked)
+        return data
 
 
 def headers(http: HttpRequest) -> Mapping[str, str]:

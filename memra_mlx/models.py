@@ -15,7 +15,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from memra_mlx.cache import fingerprint
+from memra_mlx.cache.transcripts import Transcripts
 from memra_mlx.config import Config, ModelSpec
+from memra_mlx.continuity import History, Settings
 from memra_mlx.engine.client import Engine, EngineCommand, Limits
 from memra_mlx.engine.protocol import Ready
 from memra_mlx.errors import ApiError
@@ -33,6 +36,7 @@ class Loaded:
     engine: Engine
     facts: Ready
     defaults: dict[str, Any]  # the model's own generation_config.json
+    history: History
 
 
 @dataclass(slots=True)
@@ -70,6 +74,7 @@ class Models:
         self._config = config
         self._start = start
         self._on_failed = on_failed
+        self._transcripts: Transcripts | None = None
         self.entries = {spec.id: Entry(spec) for spec in config.models}
 
     @property
@@ -110,13 +115,17 @@ class Models:
         try:
             text = await asyncio.to_thread(self._text, path)
             facts = await engine.ready()
+            history = await asyncio.to_thread(self._history, entry.spec.id, path, text, facts)
+        except (OSError, ValueError) as fault:
+            await engine.close(0)
+            raise ApiError("unavailable", f"{path} cannot be used: {fault}", code="model_load_failed") from fault
         except BaseException:
             await engine.close(0)
             raise
         log.info(
             "loaded %s in %.1f s: %s, context %d", entry.spec.id, time.monotonic() - began, facts.device, facts.context
         )
-        return Loaded(entry.spec.id, text, engine, facts, _generation_config(path))
+        return Loaded(entry.spec.id, text, engine, facts, _generation_config(path), history)
 
     def _text(self, path: Path) -> TextModel:
         if script := scripted_file(self._config):
@@ -125,6 +134,12 @@ class Models:
             parsed = scripts.load(script)
             return TextModel.load(path, chat_template=parsed.chat_template(), extra_tokens=scripts.vocabulary(parsed))
         return TextModel.load(path)
+
+    def _history(self, model: str, path: Path, text: TextModel, facts: Ready) -> History:
+        if self._transcripts is None:
+            self._transcripts = Transcripts(self._config.cache_dir, self._config.transcript_bytes)
+        settings = Settings(facts.context, self._config.history_law(model))
+        return History(text, fingerprint.of_model(path, text.added, text.template), self._transcripts, settings)
 
     async def close(self, drain_s: float) -> None:
         """End all engines; running requests get `drain_s` seconds."""

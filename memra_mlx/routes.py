@@ -37,7 +37,7 @@ async def count_tokens(http: HttpRequest) -> HTTPResponse:
     here = services(http)
     request = messages.parse_count(read_object(http, here.config.body_limit), headers(http))
     model = await ready_model(here.models, here.models.resolve(request.model))
-    prompt = await prompt_tokens(model, request)
+    prompt = await prompt_tokens(model, request, here.keyring.ring.caller(headers(http)))
     return json_response({"input_tokens": len(prompt.ids)}, 200)
 
 

@@ -6,6 +6,7 @@ enters by the same command; `tests/test_packaging.py` and the `live` fixture sta
 
 import atexit
 import contextlib
+import faulthandler
 import json
 import os
 import select
@@ -102,7 +103,6 @@ def _serve(listener: socket.socket) -> NoReturn:
     """The launcher: import once, then fork a watcher for every start."""
     import mlx_lm.utils  # noqa: F401  most of the time goes here
 
-
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     while True:
@@ -147,8 +147,8 @@ def _become(message: Mapping[str, Any], out: int) -> NoReturn:
     os.environ.clear()
     os.environ.update(message["env"])
     os.chdir(message["folder"])
+    faulthandler.register(signal.SIGUSR1)
     sys.argv = ["memra-mlx", *message["argv"]]
-    import faulthandler; faulthandler.register(signal.SIGUSR1, all_threads=True)
     code: Any = 0
     try:
         main(message["argv"], prog_name="memra-mlx")

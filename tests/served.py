@@ -53,6 +53,7 @@ class Served:
     def __init__(self, folder: Path, settings: Settings):
         folder.mkdir(parents=True, exist_ok=True)
         self.base = f"http://127.0.0.1:{free_port()}"
+        self.key = (settings.env or {}).get("MEMRA_API_KEY", "local")
         self.lines: list[str] = []
         self._up = threading.Event()
         env = {k: v for k, v in os.environ.items() if not k.startswith("MEMRA_")}
@@ -82,7 +83,9 @@ class Served:
 
     def wait_ready(self) -> None:
         """Wait for the ready line. Raises RuntimeError with the output if the server ends or takes too long."""
-        if not self._up.wait(READY_S) or _READY not in self.output:
+        if not self._up.wait(READY_S):
+            self.signal(signal.SIGUSR1)  # a forked server prints where its threads are
+        if _READY not in self.output:
             self.close()
             raise RuntimeError(f"the server did not become ready:\n{self.output}")
 
@@ -104,7 +107,7 @@ class Served:
         """The JSON body of a GET."""
         connection = http.client.HTTPConnection(urlsplit(self.base).netloc, timeout=30)
         try:
-            connection.request("GET", path)
+            connection.request("GET", path, headers={"authorization": f"Bearer {self.key}"})
             return json.loads(connection.getresponse().read())
         finally:
             connection.close()

@@ -66,10 +66,14 @@ class LetterParser:
         return [BlockEnd(0)] if self.completion_tokens else []
 
 
+def no_other(submit, prompt):
+    raise AssertionError("one answer was asked for")
+
+
 def run(lists, *, stream=True, deadline=SOON) -> Generation:
     request = Request("chat", "m", Conversation(()), stream=stream)
     prompt = Prompt(ids=[1, 2, 3], segment_ends=[], think=None)
-    return Generation("id", request, prompt, LetterParser(), FakeChannel(lists), deadline, ())
+    return Generation("id", request, prompt, LetterParser(), FakeChannel(lists), deadline, (), no_other)
 
 
 async def events(generation, begin_at=SOON, most=50):

@@ -1,6 +1,6 @@
 """The ordered path that every generating request takes, whatever its dialect; undone in reverse.
 
-model -> key -> lane -> deadline -> features -> load -> prompt -> context -> receipt, budget -> slot -> queue -> submit
+model -> key -> lane -> deadline -> load -> prompt -> context -> receipt, budget -> slot -> queue -> submit
 
 What is refused before the receipt costs nothing and leaves no row; everything after it ends in exactly one outcome.
 """
@@ -40,7 +40,6 @@ _STREAM_MS_MIN = 1000
 _DEFAULT_MS = {True: 90_000, False: 600_000}  # by: do requests need a key
 _PARTIAL = ("chat", "completions")
 _INPUT = {"chat": "messages", "messages": "messages", "responses": "input", "completions": "prompt"}
-_FORMAT = {"chat": "response_format", "messages": "output_config.format", "responses": "text.format"}
 
 
 @dataclass(slots=True)
@@ -64,10 +63,11 @@ class Admission:
     deadline: Deadline
     model: Loaded
     prompt: Prompt
+    grammar: str
 
     @property
     def most_tokens(self) -> int:
-        """The most tokens that it may generate."""
+        """The most tokens that one answer to it may have."""
         return resolve.max_tokens(self.request, len(self.prompt.ids), self.model.facts.context)
 
 
@@ -82,7 +82,7 @@ async def admit(services: Services, request: Request, call: Call) -> AsyncIterat
         undo.enter_context(queued(queue, ticket.receipt, admission.deadline))
         log_admission(admission, ticket.receipt, queue)
         run = start(services, admission, Seen(queue, services.steps, ticket.receipt))
-        undo.callback(run.channel.cancel)
+        undo.callback(run.cancel)
         undo.enter_context(services.riding(Riding(run, asyncio.current_task())))
         ticket.ride(run, rate)
         yield ticket
@@ -97,10 +97,10 @@ async def check(services: Services, request: Request, call: Call) -> Admission:
     lane = lanes.choose(call.headers.get("x-lane"), caller.key)
     services.gate.check(lane, services.steps.quantiles(time.monotonic(), 0.99)[0])
     deadline = Deadline.after_ms(timeout_ms(request, services, closed=ring.closed))
-    refuse_unsupported(request)
     model = await ready_model(services.models, entry)
-    prompt = await prompt_tokens(model, request)
-    return Admission(request, call, caller, lane, deadline, model, prompt)
+    prompt = await prompt_tokens(model, request, caller)
+    grammar = await asyncio.to_thread(model.text.grammar, request, prompt, all_tools=services.config.constrain_tools)
+    return Admission(request, call, caller, lane, deadline, model, prompt, grammar)
 
 
 @asynccontextmanager
@@ -139,7 +139,7 @@ def receipt_of(admission: Admission) -> Receipt:
         prompt_tokens=prompt,
         opened=time.time(),
         prices=prices,
-        reserved=reservation(prices, prompt, admission.most_tokens),
+        reserved=reservation(prices, prompt, admission.most_tokens * request.n),
     )
 
 
@@ -205,21 +205,29 @@ def start(services: Services, admission: Admission, seen: Seen) -> Generation:
         segment_ends=prompt.segment_ends,
         stop_ids=list(request.stop_token_ids),
         think=think,
+        grammar=admission.grammar,
         namespace=admission.caller.namespace(request.cache_salt),
         lane=admission.lane,
     )
-    parser = model.text.parser(request, prompt, lambda: ids.call_id(request.dialect))
-    return Generation(
-        id=ids.response_id(request.dialect),
-        request=request,
-        prompt=prompt,
-        parser=parser,
-        channel=model.engine.submit(submit),
-        deadline=admission.deadline,
-        warnings=(*request.warnings, *prompt.warnings),
-        meter=Meter(seen),
-        partial=services.config.deadline_partial and request.dialect in _PARTIAL,
-    )
+
+    def generation(submit: Submit, prompt: Prompt) -> Generation:
+        parser = model.text.parser(
+            request, prompt, lambda: ids.call_id(request.dialect, reasoned=parser.reasoning_tokens > 0)
+        )
+        return Generation(
+            id=ids.response_id(request.dialect),
+            request=request,
+            prompt=prompt,
+            parser=parser,
+            channel=model.engine.submit(submit),
+            deadline=admission.deadline,
+            warnings=(*request.warnings, *prompt.warnings),
+            again=generation,
+            meter=Meter(seen),
+            partial=services.config.deadline_partial and request.dialect in _PARTIAL,
+        )
+
+    return generation(submit, prompt)
 
 
 def timeout_ms(request: Request, services: Services, *, closed: bool) -> int:
@@ -234,17 +242,6 @@ def timeout_ms(request: Request, services: Services, *, closed: bool) -> int:
     return request.timeout_ms
 
 
-def refuse_unsupported(request: Request) -> None:
-    """Raise a 400 for what no dialect can be served yet: constrained decoding, several choices."""
-    if request.n > 1:
-        raise invalid("n", f"{request.n} choices are not supported; send n: 1, or several requests")
-    if request.tool_choice.mode == "required" or request.tool_choice.names:
-        raise invalid("tool_choice", "forcing or restricting tools needs constrained decoding, which is not built yet")
-    if request.format is not None:
-        param = _FORMAT[request.dialect]
-        raise invalid(param, "structured output needs constrained decoding, which is not built yet; send plain text")
-
-
 async def ready_model(models: Models, entry: Entry) -> Loaded:
     """The model of `entry`, loaded. While the first model still loads the answer is a 503 with a time to retry."""
     if entry is models.default and entry.loaded is None and entry.phase == "loading":
@@ -252,9 +249,9 @@ async def ready_model(models: Models, entry: Entry) -> Loaded:
     return await models.get(entry)
 
 
-async def prompt_tokens(model: Loaded, request: Request) -> Prompt:
+async def prompt_tokens(model: Loaded, request: Request, caller: Caller) -> Prompt:
     """Render and tokenise in a worker thread, and check that it fits the context."""
-    prompt = await asyncio.to_thread(model.text.prompt, request)
+    prompt = await asyncio.to_thread(model.history.prompt, request, caller.namespace(request.cache_salt))
     if len(prompt.ids) >= model.facts.context:
         raise context_overflow(len(prompt.ids), model.facts.context, _INPUT[request.dialect])
     return prompt

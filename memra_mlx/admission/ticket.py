@@ -74,14 +74,12 @@ class Ticket:
             self._log(end, due)
 
     def _outcome(self, error: BaseException | None) -> Outcome:
-        run = self._run
-        if run is not None and (error is None or run.meter.outcome != "abandoned"):
-            return run.meter.outcome
+        told: Outcome = self._run.outcome if self._run else "abandoned"
         match error:
-            case ApiError(headers=headers):
-                return _SHED.get(headers.get("x-memra-shed", ""), "rejected")
             case None | asyncio.CancelledError() | GeneratorExit():
-                return "abandoned"
+                return told
+            case ApiError(headers=headers):
+                return _SHED.get(headers.get("x-memra-shed", ""), "rejected") if told == "abandoned" else told
             case _:
                 return "crashed"
 
@@ -91,7 +89,7 @@ class Ticket:
             return Settlement(outcome, 0, 0, None, time.time())
         first = run.meter.first_token
         first_at = None if first is None else self.receipt.opened + first - self.opened
-        return Settlement(outcome, run.meter.cached, run.parser.completion_tokens, first_at, time.time())
+        return Settlement(outcome, run.meter.cached, run.completion_tokens, first_at, time.time())
 
     def _work(self) -> Work | None:
         run = self._run
@@ -99,7 +97,7 @@ class Ticket:
             return None
         meter = run.meter
         ttft = None if meter.first_token is None else meter.first_token - self.opened
-        tokens = (self.receipt.prompt_tokens, meter.cached, run.parser.completion_tokens)
+        tokens = (self.receipt.prompt_tokens, meter.cached, run.completion_tokens)
         return Work(*tokens, meter.source or "none", ttft, meter.gaps)
 
     def _log(self, end: Settlement, due: Debit) -> None:

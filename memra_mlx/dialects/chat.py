@@ -8,7 +8,7 @@ from typing import Any
 from memra_mlx.dialects import chat_wire as wire
 from memra_mlx.dialects.chat_frames import Frames, body
 from memra_mlx.dialects.chat_history import History
-from memra_mlx.dialects.content import Notes, affinity, check_choice, unique
+from memra_mlx.dialects.content import Notes, affinity, check_choice, described, unique
 from memra_mlx.dialects.fields import brief, child, item, stops, top_k, unknown, validate
 from memra_mlx.dialects.openai_error import error, status
 from memra_mlx.errors import invalid
@@ -36,7 +36,7 @@ def parse(body: dict[str, Any], headers: Mapping[str, str]) -> Request:
     notes = history.notes
     if sent.store:
         notes.add("store", "store: answers are not stored here")
-    tools = unique((_tool(tool, item("tools", i), notes) for i, tool in enumerate(sent.tools or ())), "tools")
+    tools = unique((_tool(tool, item("tools", i)) for i, tool in enumerate(sent.tools or ())), "tools")
     return Request(
         dialect="chat",
         model=sent.model,
@@ -68,7 +68,7 @@ def _refuse(sent: wire.Body) -> None:
             raise unknown(item("modalities", index), kind, "text")
 
 
-def _tool(sent: dict[str, Any], at: str, notes: Notes) -> Tool:
+def _tool(sent: dict[str, Any], at: str) -> Tool:
     match sent.get("type", "function"):
         case "function":
             tool = validate(wire.FunctionTool, sent, at).function
@@ -76,12 +76,20 @@ def _tool(sent: dict[str, Any], at: str, notes: Notes) -> Tool:
             return Tool(tool.name, tool.description or "", parameters, strict=bool(tool.strict))
         case "custom":
             custom = validate(wire.CustomTool, sent, at).custom
-            if custom.format is not None and custom.format.type == "grammar":
-                notes.add("grammar", f"{at}.custom.format: the grammar is not enforced")
+            grammar = _grammar(custom.format, f"{at}.custom.format")
             parameters = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
-            return Tool(custom.name, custom.description or "", parameters, custom=True)
+            told = described(custom.description or "", grammar)
+            return Tool(custom.name, told, parameters, custom=True, grammar=grammar)
         case kind:
             raise unknown(child(at, "type"), kind, "function or custom")
+
+
+def _grammar(sent: wire.CustomFormat | None, at: str) -> tuple[str, str] | None:
+    if sent is None or sent.type == "text":
+        return None
+    if sent.grammar is None:
+        raise invalid(f"{at}.grammar", "this field is required", "missing_argument")
+    return sent.grammar.syntax, sent.grammar.definition
 
 
 def _choice(sent: wire.Body) -> ToolChoice:

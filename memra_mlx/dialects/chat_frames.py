@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
 from memra_mlx.dialects import sse
@@ -38,33 +38,29 @@ _REASONS: dict[FinishReason, str] = {
 
 
 class Frames:
-    """Renders one stream. Calls are numbered by their own index; blocks have no brackets here."""
+    """Renders one stream. With `n` above 1 each choice has an event stream of its own: `push` is told which, and the
+    stream ends with the last."""
 
     def __init__(self, request: Request, created: int) -> None:
         self._request = request
-        self._custom = _custom_names(request)
         self._head: dict[str, Any] = {"id": "", "object": "chat.completion.chunk", "created": created, "model": ""}
-        self._kind: BlockKind = "text"
-        self._call = -1
-        self._slot = _FUNCTION
-        self._owed = ""
+        self._choices = [_Choice(_custom_names(request)) for _ in range(request.n)]
+        self._usages: dict[int, Usage] = {}
 
-    def push(self, event: Event) -> bytes:
-        """The bytes for `event`."""
+    def push(self, event: Event, choice: int = 0) -> bytes:
+        """The bytes for `event`, which belongs to the answer number `choice`."""
         match event:
             case Begin(id=id, model=model):
                 self._head |= {"id": id, "model": model}
-                return self._chunk({"role": "assistant", "content": ""})
-            case BlockStart():
-                return self._start(event)
-            case BlockDelta():
-                return self._delta(event)
-            case BlockEnd():
-                return self._more(self._owed) if self._owed else b""
+                return self._chunk(choice, {"role": "assistant", "content": ""})
             case Finish():
-                return self._finish(event)
+                return self._finish(choice, event)
             case Fail(error=fault):
                 return sse.data(error(fault))
+            case BlockStart() | BlockDelta() | BlockEnd():
+                scores = event.logprobs if isinstance(event, BlockDelta) else ()
+                delta = self._choices[choice].delta(event)
+                return b"" if delta is None else self._chunk(choice, delta, scores if "content" in delta else ())
             case _:
                 assert_never(event)
 
@@ -72,83 +68,116 @@ class Frames:
         """A comment: it keeps the connection of every client of this API."""
         return sse.comment("keepalive")
 
-    def _start(self, event: BlockStart) -> bytes:
-        self._kind = event.kind
-        if event.kind != "tool":
-            return b""
-        custom = event.name in self._custom
-        self._call += 1
-        self._slot = _CUSTOM if custom else _FUNCTION
-        self._owed = "" if custom else "{}"  # what a call without arguments must still join to
-        return self._chunk({"tool_calls": [{"index": self._call, **_call(event.call_id, event.name, "", custom)}]})
-
-    def _delta(self, event: BlockDelta) -> bytes:
-        if not event.text and not event.logprobs:
-            return b""
-        match self._kind:
-            case "text":
-                return self._chunk({"content": event.text}, event.logprobs)
-            case "reasoning":
-                return self._chunk({"reasoning_content": event.text, "reasoning": event.text}) if event.text else b""
-            case "tool":
-                return self._more(event.text) if event.text else b""
-            case _:
-                assert_never(self._kind)
-
-    def _more(self, text: str) -> bytes:
-        """More of the open call's arguments or input."""
-        self._owed = ""
-        outer, inner = self._slot
-        return self._chunk({"tool_calls": [{"index": self._call, outer: {inner: text}}]})
-
-    def _finish(self, event: Finish) -> bytes:
+    def _finish(self, choice: int, event: Finish) -> bytes:
+        """The choice's last chunk and, once every choice is finished, the end of the stream."""
+        self._usages[choice] = event.usage
         extra = {"warnings": list(event.warnings)} if event.warnings else {}
-        out = self._chunk({}, reason=_REASONS[event.reason], extra=extra)
+        out = self._chunk(choice, {}, reason=_REASONS[event.reason], extra=extra)
+        if len(self._usages) < self._request.n:
+            return out
         if self._request.stream_usage:
-            out += sse.data({**self._head, "choices": [], "usage": usage(event.usage)})
+            counted = usage([self._usages[each] for each in range(self._request.n)])
+            out += sse.data({**self._head, "choices": [], "usage": counted})
         return out + sse.DONE
 
     def _chunk(
         self,
+        choice: int,
         delta: dict[str, Any],
         logprobs: tuple[TokenLogprob, ...] = (),
         reason: str | None = None,
         extra: dict[str, Any] | None = None,
     ) -> bytes:
         told = _logprobs(logprobs) if logprobs else None
-        choice = {"index": 0, "delta": delta, "logprobs": told, "finish_reason": reason}
+        piece = {"index": choice, "delta": delta, "logprobs": told, "finish_reason": reason}
         unknown_yet = {"usage": None} if self._request.stream_usage else {}
-        return sse.data({**self._head, "choices": [choice], **unknown_yet, **(extra or {})})
+        return sse.data({**self._head, "choices": [piece], **unknown_yet, **(extra or {})})
 
 
-def body(request: Request, answer: Answer, created: int) -> dict[str, Any]:
-    """The blocking answer."""
-    finish = answer.finish
-    choice = {
-        "index": 0,
-        "message": _message(request, answer.blocks),
-        "logprobs": _all_logprobs(request, answer.blocks),
-        "finish_reason": _REASONS[finish.reason],
-    }
+class _Choice:
+    """The deltas of one choice. Calls are numbered by their own index; blocks have no brackets here."""
+
+    def __init__(self, custom: frozenset[str]) -> None:
+        self._custom = custom
+        self._kind: BlockKind = "text"
+        self._call = -1
+        self._slot = _FUNCTION
+        self._owed = ""
+
+    def delta(self, event: BlockStart | BlockDelta | BlockEnd) -> dict[str, Any] | None:
+        """What `event` says; None where that is nothing."""
+        match event:
+            case BlockStart():
+                return self._start(event)
+            case BlockDelta():
+                return self._delta(event)
+            case BlockEnd():
+                return self._more(self._owed) if self._owed else None
+            case _:
+                assert_never(event)
+
+    def _start(self, event: BlockStart) -> dict[str, Any] | None:
+        self._kind = event.kind
+        if event.kind != "tool":
+            return None
+        custom = event.name in self._custom
+        self._call += 1
+        self._slot = _CUSTOM if custom else _FUNCTION
+        self._owed = "" if custom else "{}"  # what a call without arguments must still join to
+        return {"tool_calls": [{"index": self._call, **_call(event.call_id, event.name, "", custom)}]}
+
+    def _delta(self, event: BlockDelta) -> dict[str, Any] | None:
+        match self._kind:
+            case "text":
+                return {"content": event.text} if event.text or event.logprobs else None
+            case "reasoning":
+                return {"reasoning_content": event.text, "reasoning": event.text} if event.text else None
+            case "tool":
+                return self._more(event.text) if event.text else None
+            case _:
+                assert_never(self._kind)
+
+    def _more(self, text: str) -> dict[str, Any]:
+        """More of the open call's arguments or input."""
+        self._owed = ""
+        outer, inner = self._slot
+        return {"tool_calls": [{"index": self._call, outer: {inner: text}}]}
+
+
+def body(request: Request, answer: Answer, created: int, more: Sequence[Answer] = ()) -> dict[str, Any]:
+    """The blocking answer; `more` holds the answers beyond the first where the request asks for several."""
+    answers = (answer, *more)
+    warnings = [text for each in answers for text in each.finish.warnings]
     return {
         "id": answer.begin.id,
         "object": "chat.completion",
         "created": created,
         "model": answer.begin.model,
-        "choices": [choice],
-        "usage": usage(finish.usage),
-        **({"warnings": list(finish.warnings)} if finish.warnings else {}),
+        "choices": [_choice(request, index, each) for index, each in enumerate(answers)],
+        "usage": usage([each.finish.usage for each in answers]),
+        **({"warnings": warnings} if warnings else {}),
     }
 
 
-def usage(usage: Usage) -> dict[str, Any]:
-    """Token counts."""
+def _choice(request: Request, index: int, answer: Answer) -> dict[str, Any]:
     return {
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.completion,
-        "total_tokens": usage.prompt + usage.completion,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "index": index,
+        "message": _message(request, answer.blocks),
+        "logprobs": _all_logprobs(request, answer.blocks),
+        "finish_reason": _REASONS[answer.finish.reason],
+    }
+
+
+def usage(usages: Sequence[Usage]) -> dict[str, Any]:
+    """Token counts. The prompt counts once, however many answers it got."""
+    first = usages[0]
+    completion = sum(usage.completion for usage in usages)
+    return {
+        "prompt_tokens": first.prompt,
+        "completion_tokens": completion,
+        "total_tokens": first.prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": first.cached},
+        "completion_tokens_details": {"reasoning_tokens": sum(usage.reasoning for usage in usages)},
     }
 
 

@@ -92,10 +92,18 @@ class FunctionTool(Wire):
     function: Function
 
 
+class Grammar(Wire):
+    """`grammar` of a custom tool's format."""
+
+    syntax: Literal["lark", "regex"]
+    definition: Annotated[str, Field(min_length=1)]
+
+
 class CustomFormat(Wire):
     """`format` of a custom tool."""
 
     type: Literal["text", "grammar"]
+    grammar: Grammar | None = None
 
 
 class Custom(Wire):

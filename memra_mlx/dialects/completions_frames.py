@@ -27,7 +27,7 @@ class Frames:
         self._created = created
         self._begin: Begin | None = None
         self._offsets = [len(_echo(request))] * request.n
-        self._usages: list[Usage] = []
+        self._usages: dict[int, Usage] = {}
 
     def push(self, event: Event, choice: int = 0) -> bytes:
         """The chunks of `event`, which belongs to the answer number `choice`."""
@@ -57,13 +57,13 @@ class Frames:
 
     def _finish(self, choice: int, event: Finish) -> bytes:
         """The choice's last chunk and, once every choice is finished, the end of the stream."""
-        self._usages.append(event.usage)
+        self._usages[choice] = event.usage
         last = {"index": choice, "text": "", "logprobs": None, "finish_reason": _reason(event)}
         out = self._send([last], **self._no_usage, **_warned(event.warnings))
         if len(self._usages) < self._request.n:
             return out
         if self._request.stream_usage:
-            out += self._send([], usage=_usage(self._usages))
+            out += self._send([], usage=_usage([self._usages[each] for each in range(self._request.n)]))
         return out + sse.DONE
 
     def _chunk(self, choice: int, text: str, logprobs: Object | None = None) -> bytes:

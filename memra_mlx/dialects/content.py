@@ -115,6 +115,14 @@ def check_choice(choice: ToolChoice, tools: tuple[Tool, ...], at: str) -> ToolCh
     return choice
 
 
+def described(description: str, grammar: tuple[str, str] | None) -> str:
+    """What the model reads about a custom tool: its description, and the grammar of its input."""
+    if grammar is None:
+        return description
+    told = f"The input is plain text, not JSON. It must match this {grammar[0]} grammar:\n{grammar[1]}"
+    return f"{description}\n\n{told}" if description else told
+
+
 def affinity(headers: Mapping[str, str], *hints: str | None) -> str | None:
     """The first hint at which requests belong together: a body field, else a session header."""
     named = (headers.get(name) for name in _AFFINITY_HEADERS)

@@ -2,7 +2,7 @@
 
 function     as it is
 namespace    its tools, each under `flat_name`; the client's two names come back with every call
-custom       free text in; the grammar, if any, is told to the model in the description
+custom       free text in; the grammar, if any, is enforced, and told to the model in the description
 other types  run on other servers: left out, with a warning
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from memra_mlx.dialects.content import Notes, check_choice
+from memra_mlx.dialects.content import Notes, check_choice, described
 from memra_mlx.dialects.fields import brief, child, item, unknown, validate
 from memra_mlx.dialects.responses_wire import (
     AllowedTools,
@@ -118,7 +118,7 @@ def _tools(
             case "function":
                 yield here, _function(body, here, namespace)
             case "custom":
-                yield here, _custom(validate(CustomTool, body, here), here, namespace, notes)
+                yield here, _custom(validate(CustomTool, body, here), here, namespace)
             case "namespace" if namespace is None:
                 group = validate(NamespaceTool, body, here)
                 yield from _tools(group.tools, child(here, "tools"), notes, group.name)
@@ -142,25 +142,25 @@ def _function(body: dict[str, Any], at: str, namespace: str | None) -> Tool:
     )
 
 
-def _custom(tool: CustomTool, at: str, namespace: str | None, notes: Notes) -> Tool:
-    told = [tool.description or "", _grammar(tool.format, child(at, "format"), notes)]
+def _custom(tool: CustomTool, at: str, namespace: str | None) -> Tool:
+    grammar = _grammar(tool.format, child(at, "format"))
     return Tool(
         name=_flat(tool.name, namespace),
-        description="\n\n".join(text for text in told if text),
+        description=described(tool.description or "", grammar),
         parameters=_CUSTOM_PARAMETERS,
         custom=True,
         wire_name=tool.name if namespace else None,
         namespace=namespace,
+        grammar=grammar,
     )
 
 
-def _grammar(sent: CustomFormat | None, at: str, notes: Notes) -> str:
-    """What the model reads about the format of a custom tool's input."""
+def _grammar(sent: CustomFormat | None, at: str) -> tuple[str, str] | None:
+    """Syntax and definition of what a custom tool's input must follow."""
     if sent is None or sent.type == "text":
-        return ""
+        return None
     if not sent.definition:
         raise invalid(child(at, "definition"), "a grammar needs its definition", "missing_argument")
     if sent.syntax not in ("lark", "regex"):
         raise unknown(child(at, "syntax"), sent.syntax, '"lark" or "regex"')
-    notes.add("grammar", f"{at}: the grammar is shown to the model, not enforced")
-    return f"The input is plain text, not JSON. It must match this {sent.syntax} grammar:\n{sent.definition}"
+    return sent.syntax, sent.definition

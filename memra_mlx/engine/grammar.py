@@ -131,11 +131,15 @@ class Constraint:
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
         """Masked logits (1, vocabulary); `tokens` are those of prompt and answer. Raises `GrammarError`."""
         # the model computes them while the mask is made, which waits for the last token alone
-        mx.async_eval(logits)
+        mx.async_eval(logits)  # type: ignore[no-untyped-call]
         if len(tokens) > self._seen:
             self._follow(cast(list[int], tokens[self._seen :].tolist()))
             self._seen = len(tokens)
         return logits if self._over else self._masked(logits)
+
+    def permits(self, token: int) -> bool:
+        """Whether the last mask has the token."""
+        return self._over or self._mask is None or bool(self._mask[0, token // 32] >> (token % 32) & 1)
 
     def _follow(self, tokens: list[int]) -> None:
         for token in tokens:
@@ -158,7 +162,7 @@ def apply(mask: np.ndarray, logits: mx.array) -> mx.array:
     if mx.metal.is_available():
         from llguidance.mlx import apply_token_bitmask
 
-        return cast(mx.array, apply_token_bitmask(logits, mask))
+        return apply_token_bitmask(logits, mask)
     bits = np.unpackbits(mask.view(np.uint8), axis=-1, bitorder="little", count=logits.shape[-1])
     return mx.where(mx.array(bits.astype(np.bool_)), logits, -mx.inf)
 

@@ -13,7 +13,7 @@ from memra_mlx.engine.grammar import Compiled, Constraint
 from memra_mlx.engine.plan import LANES
 from memra_mlx.engine.protocol import Submit
 from memra_mlx.engine.reasoning import ThinkBudget
-from memra_mlx.engine.sampling import Guard, Processor, Sampler, Trouble, penalties
+from memra_mlx.engine.sampling import Drawn, Guard, Processor, Sampler, Trouble, penalties
 
 
 @dataclass(slots=True, eq=False)
@@ -73,13 +73,18 @@ class Job:
         """Fresh sampler and processors that go on from here; the grammar must be compiled."""
         self.sampler = Sampler(self.submit.sampling, len(self.generated), self.trouble)
         processors = penalties(self.submit.sampling)
-        think = self.submit.think
-        if think is not None and think.budget >= 0 and think.end_ids:
-            processors.append(_ThinkProcessor(ThinkBudget(think), len(self.submit.prompt_ids)))
+        start, think, constraint = len(self.submit.prompt_ids), self.submit.think, None
         if self.grammar is not None:
-            ends = (*eos_ids, *self.submit.stop_ids)
-            processors.append(Constraint(self.grammar.matcher(), len(self.submit.prompt_ids), ends))
+            constraint = Constraint(self.grammar.matcher(), start, (*eos_ids, *self.submit.stop_ids))
+            processors.append(constraint)
+        if think is not None and think.budget >= 0 and think.end_ids:
+            processors.append(_ThinkProcessor(ThinkBudget(think), start, constraint))
         return self.sampler, [Guard(processor, self.trouble) for processor in processors]
+
+    def draw(self) -> Drawn:
+        """What is known of the token that the decoder gave last."""
+        assert self.sampler is not None
+        return self.sampler.take()
 
     def stops(self, eos_ids: Sequence[int]) -> StopSequences:
         """What ends the answer."""
@@ -87,10 +92,12 @@ class Job:
 
 
 class _ThinkProcessor:
-    """Reads the tokens back only when the budget can be used up: each reading waits for the step before."""
+    """Reads the tokens back only when the budget can be used up: each reading waits for the step before. A token that
+    the answer's grammar does not take, in the middle of a character, is forced a step later."""
 
-    def __init__(self, budget: ThinkBudget, prompt_length: int) -> None:
+    def __init__(self, budget: ThinkBudget, prompt_length: int, constraint: Constraint | None) -> None:
         self._budget = budget
+        self._constraint = constraint
         self._seen = prompt_length
         self._due = prompt_length
 
@@ -101,7 +108,9 @@ class _ThinkProcessor:
         self._seen = len(tokens)
         forced = self._budget.forced()
         self._due = self._seen + self._budget.slack()
-        return logits if forced is None else _only(forced, logits)
+        if forced is None or (self._constraint is not None and not self._constraint.permits(forced)):
+            return logits
+        return _only(forced, logits)
 
 
 def _only(token: int, logits: mx.array) -> mx.array:

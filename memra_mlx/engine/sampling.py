@@ -39,8 +39,10 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What is reported of a drawn token: its log-probability and the best alternatives, where asked for."""
+    """What is known of a drawn token: its log-probability and the best alternatives, where asked for. Not `finite`:
+    the model's output was no number, and the token means nothing."""
 
+    finite: bool
     logprob: float | None
     top: list[tuple[int, float]] | None
 
@@ -76,14 +78,13 @@ class Sampler:
         return tied[0]
 
     def take(self) -> Drawn:
-        """What belongs to the oldest drawn token not yet taken. Notes logits that are no numbers."""
+        """What belongs to the oldest drawn token not yet taken."""
         record = self._records.popleft()
         logprob = cast(float, record.logprob.item())
-        if not math.isfinite(logprob):
-            self._trouble.note("the model's output is not a number (NaN)")
+        finite = math.isfinite(logprob)
         if self._sampling.logprobs < 0:
-            return Drawn(None, None)
-        return Drawn(logprob, _pairs(record.best) if record.best else [])
+            return Drawn(finite, None, None)
+        return Drawn(finite, logprob, _pairs(record.best) if record.best else [])
 
     def _draw(self, logprobs: mx.array) -> mx.array:
         sampling, vocabulary = self._sampling, logprobs.shape[-1]

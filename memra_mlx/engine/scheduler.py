@@ -37,6 +37,7 @@ from memra_mlx.engine.protocol import (
     Tokens,
 )
 from memra_mlx.engine.room import Room
+from memra_mlx.engine.sampling import Drawn
 
 log = logging.getLogger("memra.engine.scheduler")
 
@@ -123,17 +124,23 @@ class Scheduler:
     def _decode(self) -> float:
         began = time.perf_counter()
         advances = [advance for decoder in list(self._decoders) for advance in self._step(decoder)]
-        tokens = [token for token in map(self._taken, advances) if token]
-        if tokens:
-            self._send(Tokens(tokens))
-        for advance in advances:
-            if advance.job.trouble.message is not None:
-                self._release(advance.job)
-                self._fail(advance.job, "request", advance.job.trouble.message)
-            elif advance.finish is not None:
-                self._finish(advance, advance.finish)
+        taken = [(advance, advance.job.draw()) for advance in advances]
+        if items := [item for advance, drawn in taken if (item := _token(advance, drawn))]:
+            self._send(Tokens(items))
+        for advance, drawn in taken:
+            self._settle(advance, drawn)
         self._close_empty()
         return time.perf_counter() - began
+
+    def _settle(self, advance: Advance, drawn: Drawn) -> None:
+        """End the job of a token that ends it, or that is none. Trouble belongs to the token after, already begun."""
+        job = advance.job
+        problem = job.trouble.message if drawn.finite else "the model's output is not a number (NaN)"
+        if drawn.finite and advance.finish is not None:
+            self._finish(advance, advance.finish)
+        elif problem is not None:
+            self._release(job)
+            self._fail(job, "request", problem)
 
     def _close_empty(self) -> None:
         for decoder in [decoder for decoder in self._decoders if not decoder.jobs]:
@@ -153,32 +160,21 @@ class Scheduler:
                 self._rebuild(job, fault)
             return []
 
-    def _taken(self, advance: Advance) -> Token | None:
-        job = advance.job
-        assert job.sampler is not None
-        drawn = job.sampler.take()
-        if advance.finish == "stop" or job.trouble.message is not None:
-            return None
-        job.generated.append(advance.token)
-        return Token(job.id, advance.token, drawn.logprob, drawn.top)
-
     def _finish(self, advance: Advance, reason: EndReason) -> None:
         job = advance.job
         tokens = [*job.tokens, advance.token] if reason == "stop" else job.tokens
         self._end(job, reason, self._keep(job, tokens, advance.cache, len(tokens)))
 
     def _prefill_one(self, decode_s: float | None) -> None:
+        barred = False  # behind one that has waited long for room, none may start; those that have started go on
         for job in sorted(self._queue, key=prefill_order):
-            if job.cache is None and not self._start(job):
-                if job.passed >= _PATIENCE:
-                    return
+            if job.cache is None and (barred or not self._start(job)):
+                barred = barred or job.passed >= _PATIENCE
             elif job.remaining > 0:
-                self._chunk(job, decode_s)
-                return
+                return self._chunk(job, decode_s)
             elif self._join(job):
                 self._queue.remove(job)
-            elif job.passed >= _PATIENCE:
-                return
+        return None
 
     def _start(self, job: Job) -> bool:
         live = self._live_bytes()
@@ -307,6 +303,14 @@ class Scheduler:
     def _end(self, job: Job, reason: EndReason, kv_tokens: int) -> None:
         del self._jobs[job.id]
         self._send(Ended(job.id, reason, len(job.generated), kv_tokens))
+
+
+def _token(advance: Advance, drawn: Drawn) -> Token | None:
+    """What the server hears of a step: not the end-of-turn token."""
+    if advance.finish == "stop" or not drawn.finite:
+        return None
+    advance.job.generated.append(advance.token)
+    return Token(advance.job.id, advance.token, drawn.logprob, drawn.top)
 
 
 def _problem(submit: Submit, ready: Ready) -> str | None:

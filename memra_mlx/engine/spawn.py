@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from tokenizers import Tokenizer
 
 from memra_mlx.config import Config, ConfigError, ModelSpec
@@ -47,6 +45,9 @@ def locate(location: str) -> Path:
         return path
     if path.exists() or location.startswith((".", "/", "~")) or location.count("/") != 1:
         raise ApiError("unavailable", f"{location} is not a model folder or a hub id", code="model_load_failed")
+    from huggingface_hub import snapshot_download  # costs a third of the server's start, and few starts need it
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
     try:
         return Path(snapshot_download(location, allow_patterns=_FILES))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as fault:

@@ -5,17 +5,48 @@ from __future__ import annotations
 import ast
 import json
 from typing import Any
+from urllib.parse import unquote
 
 _JSON_TYPES: dict[type, str] = {
     str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object", type(None): "null",
 }  # fmt: skip
 _WORDS = {"true": True, "false": False}
+_CHOICES = ("anyOf", "oneOf", "allOf")
+_DEPTH = 8  # references followed one behind the other
 
 
 def properties(schema: dict[str, Any]) -> dict[str, Any]:
-    """The properties of an object schema."""
+    """The properties of an object schema, their references followed."""
     found = schema.get("properties")
-    return found if isinstance(found, dict) else {}
+    return {name: _followed(sub, schema) for name, sub in found.items()} if isinstance(found, dict) else {}
+
+
+def pointed(document: Any, pointer: str) -> Any:
+    """What a JSON pointer (`#/…`) names. Raises LookupError."""
+    for part in filter(None, pointer[1:].split("/")):
+        key = unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(document, list) and key.isdigit():
+            document = document[int(key)]
+        elif isinstance(document, dict):
+            document = document[key]
+        else:
+            raise LookupError(pointer)
+    return document
+
+
+def _followed(node: Any, document: dict[str, Any], left: int = _DEPTH) -> Any:
+    if not isinstance(node, dict) or left == 0:
+        return node
+    pointer = node.get("$ref")
+    if isinstance(pointer, str) and pointer.startswith("#"):
+        rest = {key: value for key, value in node.items() if key != "$ref"}
+        try:
+            target = pointed(document, pointer)
+        except LookupError:
+            return rest
+        return _followed({**target, **rest} if isinstance(target, dict) else rest, document, left - 1)
+    words = [word for word in _CHOICES if isinstance(node.get(word), list)]
+    return {**node, **{word: [_followed(sub, document, left - 1) for sub in node[word]] for word in words}}
 
 
 def types(schema: object) -> frozenset[str]:
@@ -25,8 +56,11 @@ def types(schema: object) -> frozenset[str]:
     named = schema.get("type")
     found = {named} if isinstance(named, str) else set(filter(_is_text, named)) if isinstance(named, list) else set()
     if not found:
-        values = schema.get("enum") if isinstance(schema.get("enum"), list) else []
-        found = {_JSON_TYPES.get(type(value), "object") for value in values or []}
+        only = [schema["const"]] if "const" in schema else []
+        values = schema["enum"] if isinstance(schema.get("enum"), list) else only
+        found = {_JSON_TYPES.get(type(value), "object") for value in values}
+    for choice in schema.get("allOf") or [] if isinstance(schema.get("allOf"), list) else []:
+        found = found & inner if found and (inner := types(choice)) else found or set(types(choice))
     for word in ("anyOf", "oneOf"):
         for choice in schema.get(word) or [] if isinstance(schema.get(word), list) else []:
             inner = types(choice)

@@ -15,7 +15,8 @@ IMAGE_WARNING = "images in tool results were replaced by a note: this model read
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message as templates see it. `call_id` and `name` belong to results (role `tool`) alone."""
+    """A message as templates see it. `call_id` and `name` belong to results (role `tool`) alone; `sealed` is opaque
+    reasoning state of ours or of others, which no template sees."""
 
     role: Role
     text: str = ""
@@ -23,6 +24,7 @@ class Turn:
     calls: tuple[ToolCall, ...] = ()
     call_id: str = ""
     name: str = ""
+    sealed: tuple[str, ...] = ()
 
 
 def field_of(dialect: Dialect) -> str:
@@ -45,14 +47,16 @@ def turns(messages: Iterable[Message], dialect: Dialect) -> tuple[list[Turn], li
 def _flatten(message: Message, field: str) -> Iterator[Turn]:
     texts: list[str] = []
     thoughts: list[str] = []
+    sealed: list[str] = []
     calls: list[ToolCall] = []
     results: list[Turn] = []
     for part in message.parts:
         match part:
             case Text(text):
                 texts.append(text)
-            case Reasoning(text=text):
+            case Reasoning(text=text, sealed=state):
                 thoughts.append(text)
+                sealed += [state] if state else []
             case ToolCall():
                 calls.append(part)
             case ToolResult():
@@ -65,7 +69,8 @@ def _flatten(message: Message, field: str) -> Iterator[Turn]:
                 assert_never(part)
     yield from results
     if message.role != "tool":
-        yield Turn(message.role, "\n".join(texts), "\n".join(filter(None, thoughts)), tuple(calls))
+        thought = "\n".join(filter(None, thoughts))
+        yield Turn(message.role, "\n".join(texts), thought, tuple(calls), sealed=tuple(sealed))
 
 
 def _result_text(result: ToolResult) -> str:
@@ -145,4 +150,5 @@ def join(first: Turn, second: Turn) -> Turn:
         text="\n\n".join(filter(None, (first.text, second.text))),
         reasoning="\n".join(filter(None, (first.reasoning, second.reasoning))),
         calls=first.calls + second.calls,
+        sealed=first.sealed + second.sealed,
     )

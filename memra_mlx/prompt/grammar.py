@@ -1,8 +1,8 @@
 """The grammar that an answer must follow, from a request and the model's own format; empty where the answer is free.
 
-    reasoning? (JSON | calls)        a structured output; tools that may be called instead
-    reasoning? calls                 a call is required
-    free text, calls anywhere in it  tools whose calls are constrained once they begin
+reasoning? (JSON | calls)        a structured output; tools that may be called instead
+reasoning? calls                 a call is required
+free text, calls anywhere in it  tools whose calls are constrained once they begin
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from memra_mlx.prompt.conversation import field_of
 from memra_mlx.prompt.grammar_answer import answer
 from memra_mlx.prompt.grammar_custom import GrammarError
 from memra_mlx.prompt.grammar_harmony import harmony_answer
+from memra_mlx.prompt.grammar_keywords import SchemaError
 from memra_mlx.prompt.grammar_marks import Marks
 from memra_mlx.prompt.grammar_rules import FREE_SCHEMA, Offer, Plan, Rules
-from memra_mlx.prompt.grammar_schema import LIMITS, Schema, SchemaError, checked
+from memra_mlx.prompt.grammar_schema import LIMITS, Schema, checked
 from memra_mlx.prompt.grammar_styles import call_format
 from memra_mlx.prompt.markers import Markers
 from memra_mlx.prompt.shape import schema_of

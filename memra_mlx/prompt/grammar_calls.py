@@ -2,7 +2,7 @@
 
     block    start lead call (between call)* tail end
 
-Arguments are one JSON object, or key by key in tags (`grammar_keyed`), or in Gemma's own form (`grammar_gemma`).
+Arguments are one JSON object here; `grammar_keyed` and `grammar_gemma` write them key by key.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from memra_mlx.prompt.grammar_custom import escaped_terminal
+from memra_mlx.prompt.grammar_custom import input_terminal
 from memra_mlx.prompt.grammar_marks import any_of, join, literal
 from memra_mlx.prompt.grammar_rules import FREE_SCHEMA, Offer, Rules
 from memra_mlx.prompt.grammar_schema import SPACED
@@ -46,7 +46,7 @@ class CallFormat:
 def json_object(rules: Rules, offer: Offer) -> str:
     """The arguments as one JSON object."""
     if offer.grammar is not None:
-        terminal = escaped_terminal(rules, offer.grammar)
+        terminal = input_terminal(rules, offer, escape=True)
         return join(literal('{"input": "'), terminal, literal('"}'))
     schema = offer.schema or FREE_SCHEMA
     return rules.add("arguments", f"%json {schema.text(schema.root, SPACED)}")
@@ -74,14 +74,6 @@ def kimi_k2(rules: Rules, offer: Offer) -> str:
     return rules.add("call", join(head, middle, json_object(rules, offer), tail))
 
 
-def kimi_k3(rules: Rules, offer: Offer) -> str:
-    """A numbered call whose arguments are one `json` block."""
-    mark = rules.marks.lark
-    attribute = offer.name.replace("&", "&amp;").replace('"', "&quot;")
-    head = join(mark(f'<|open|>call tool="{attribute}" index="'), "/[1-9][0-9]?/", mark('"<|sep|><|open|>json type="object"<|sep|>'))
-    return rules.add("call", join(head, json_object(rules, offer), mark("<|close|>json<|sep|><|close|>call<|sep|>")))
-
-
 def calls_to(rules: Rules, style: CallFormat, offers: tuple[Offer, ...]) -> str:
     """A call to any of the tools."""
     return rules.add("calls", any_of(style.call(rules, offer) for offer in offers))
@@ -92,5 +84,4 @@ JSON_FORMATS: Mapping[str, CallFormat] = {
     "mistral": CallFormat("[TOOL_CALLS]", "", framed("NAME[ARGS]", "")),
     "mistral_list": CallFormat("[TOOL_CALLS]", "", named, "[", "]", between=", "),
     "kimi_k2": CallFormat("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", kimi_k2, between=""),
-    "kimi_k3": CallFormat("<|open|>tools<|sep|>", "<|close|>tools<|sep|>", kimi_k3, between=""),
 }

@@ -34,6 +34,8 @@ def _call(rules: Rules, offer: Offer) -> str:
     mark = rules.marks.lark
     to = literal(f" to=functions.{offer.name}")
     head = join(mark("<|channel|>"), any_of((literal("commentary"), literal("analysis"))), to)
-    json_type = f"({join(literal(' ') + '?', mark('<|constrain|>json'))})?" if "<|constrain|>" in rules.marks.ids else ""
+    json_type = (
+        f"({join(literal(' ') + '?', mark('<|constrain|>json'))})?" if "<|constrain|>" in rules.marks.ids else ""
+    )
     end = "" if rules.marks.ids.get(_CALL_END) in rules.marks.eos_ids else mark(_CALL_END)
     return join(head, json_type, mark("<|message|>"), json_object(rules, offer), end)

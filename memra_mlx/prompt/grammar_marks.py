@@ -59,10 +59,8 @@ class Marks:
         return f"<[{','.join(map(str, sorted(left)))}]>" if left else ""
 
 
-# Text in which control tokens cannot stand: llguidance spells those with a byte that no encoding uses. It need not be
-# whole characters, since a forced token may follow at any point.
-ANY = r"/(?-u:[\x00-\xFE])*/"
-HEADER = '%llguidance {"allow_invalid_utf8": true}'
+# Text in which no control token can stand: llguidance spells those with bytes that no character has.
+ANY = "/(?s:.)*/"
 
 
 def text_without(*literals: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from memra_mlx.prompt.grammar_marks import ANY, HEADER, Marks
+from memra_mlx.prompt.grammar_marks import ANY, Marks
 from memra_mlx.prompt.grammar_schema import Schema
 
 FREE_SCHEMA = Schema({"type": "object"})
@@ -48,6 +48,16 @@ class Rules:
             self._lines.append(f"{self._names[key]}{key}")
         return self._names[key]
 
+    def declare(self, kind: str) -> str:
+        """The name of a rule that `define` gives a body, for one that refers to itself."""
+        name = f"{kind}_{len(self._names)}"
+        self._names[name] = name
+        return name
+
+    def define(self, name: str, body: str) -> None:
+        """The body of a declared rule."""
+        self._lines.append(f"{name}: {body}")
+
     def text(self, start: str) -> str:
         """The grammar whose answers are `start`."""
-        return "\n".join((HEADER, f"start: {start}", f"ANY: {ANY}", *self._lines, ""))
+        return "\n".join((f"start: {start}", f"ANY: {ANY}", *self._lines, ""))

@@ -51,12 +51,18 @@ class OutputParser:
         self._marker = ""
         self._reader: CallReader | None = None
         self._calls = 0
+        self.thoughts: list[int] = []  # where each reasoning block ended, its closing mark included
         self._end: EndReason | None = None
 
     @property
     def stopped(self) -> str | None:
         """The stop string that matched."""
         return self._text.stop[0] if self._text.stop else None
+
+    @property
+    def cut(self) -> int | None:
+        """Where a stop string cut the answer, in characters since its start."""
+        return self._text.stop[1] if self._text.stop else None
 
     @property
     def done(self) -> bool:
@@ -186,7 +192,7 @@ class OutputParser:
         if before == self._state:
             return
         if before == "reasoning":
-            self._leave_reasoning(start)
+            self._leave_reasoning(start, self._at)
         if self._state == "reasoning":
             self._text.interrupt()
             self._span = self._at
@@ -194,7 +200,9 @@ class OutputParser:
             self._text.interrupt()
             self._writer.close()
 
-    def _leave_reasoning(self, end: int) -> None:
+    def _leave_reasoning(self, end: int, over: int) -> None:
+        if self._writer.open == "reasoning":
+            self.thoughts.append(over)
         self._reasoning.leave()
         self._text.interrupt()
         if self._span is not None:
@@ -222,7 +230,7 @@ class OutputParser:
         match act:
             case Opened(name):
                 if self._origin == "reasoning":
-                    self._leave_reasoning(base - len(self._marker))
+                    self._leave_reasoning(base - len(self._marker), base - len(self._marker))
                 self._text.interrupt()
                 self._calls += 1
                 self._writer.start("tool", self._mint(), name)

@@ -203,3 +203,13 @@ def boundaries(
         marks = [i for i in encoder.encode(seam).controls.values() if i not in ignored][:2]
         openers.update(marks[-1:])
     return Boundaries(frozenset(openers), text[text.find(words[-1]) + len(words[-1]) :])
+
+
+def switches_history(template: Template, traits: TemplateTraits) -> bool:
+    """Whether the variables that steer reasoning change what is rendered of the turns before the answer."""
+    values: list[dict[str, Any]] = [{traits.switch: on} for on in (True, False)] if traits.switch else []
+    values += [{"reasoning_effort": name} for name in traits.efforts]
+    it = Probe(template)
+    it.parts = traits.parts
+    talk = [said("system", "sysword"), said("user", "userword"), said("assistant", "answer"), said("user", "more")]
+    return len({it.render(talk, generate=False, **variables) for variables in values}) > 1

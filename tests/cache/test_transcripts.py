@@ -17,8 +17,8 @@ HOME = Space("t:one\x1fsalt", "model-a")
 LIMIT = 4 << 20
 
 
-def transcript(*ids: int, calls: tuple[tuple[str, str], ...] = ()) -> Transcript:
-    return Transcript(packed(ids), [1, len(ids)], list(calls), True, True, "s", "t")
+def transcript(*ids: int, calls: tuple[tuple[str, str], ...] = (), key: bytes = b"key") -> Transcript:
+    return Transcript(packed(ids), [1, len(ids)], list(calls), True, key, "s", "t")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Transcripts:
 
 
 def test_found_by_visible_key_and_by_call(store: Transcripts, tmp_path: Path) -> None:
-    store.keep(HOME, b"key", transcript(1, 2, 3, calls=(("call_1", "f"), ("call_2", "g"))))
+    store.keep(HOME, transcript(1, 2, 3, calls=(("call_1", "f"), ("call_2", "g"))))
     again = Transcripts(tmp_path, LIMIT)
     (found,) = again.visible(HOME, b"key")
     assert (found.ids, found.ends, found.calls) == ([1, 2, 3], [1, 3], [("call_1", "f"), ("call_2", "g")])
@@ -40,18 +40,18 @@ def test_found_by_visible_key_and_by_call(store: Transcripts, tmp_path: Path) ->
     "other", [Space("t:two\x1fsalt", "model-a"), Space("t:one\x1f", "model-a"), Space("t:one\x1fsalt", "model-b")]
 )
 def test_namespaces_and_models_never_mix(store: Transcripts, other: Space) -> None:
-    store.keep(HOME, b"key", transcript(1, calls=(("call_1", "f"),)))
-    store.keep(other, b"key2", transcript(2))
+    store.keep(HOME, transcript(1, calls=(("call_1", "f"),)))
+    store.keep(other, transcript(2, key=b"key2"))
     assert store.visible(other, b"key") == store.called(other, "call_1") == store.visible(HOME, b"key2") == []
     assert not store.knows_call(other, "call_1")
 
 
 def test_several_of_one_key_newest_first_and_a_repetition_once(store: Transcripts) -> None:
     for n in (1, 2, 1):
-        store.keep(HOME, b"key", transcript(n))
+        store.keep(HOME, transcript(n))
     assert [found.ids for found in store.visible(HOME, b"key")] == [[1], [2]]
     for n in range(20):
-        store.keep(HOME, b"key", transcript(n))
+        store.keep(HOME, transcript(n))
     assert len(store.visible(HOME, b"key")) == 8
 
 
@@ -66,7 +66,7 @@ def test_ties_go_to_call_ids_then_to_sealed_state_then_to_the_newest() -> None:
 
 def test_damage_is_a_miss_with_a_line(store: Transcripts, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     big = transcript(*range(20_000))
-    store.keep(HOME, b"key", big)
+    store.keep(HOME, big)
     (file,) = (tmp_path / FOLDER).rglob("*.val")
     file.write_bytes(file.read_bytes()[:-7])
     assert store.visible(HOME, b"key") == []
@@ -78,18 +78,18 @@ def test_damage_is_a_miss_with_a_line(store: Transcripts, tmp_path: Path, caplog
 
 
 def test_a_record_of_another_version_is_a_miss(store: Transcripts) -> None:
-    store.keep(HOME, b"key", msgspec.structs.replace(transcript(1), format=99))
+    store.keep(HOME, msgspec.structs.replace(transcript(1), format=99))
     assert store.visible(HOME, b"key") == []
 
 
 def test_a_damaged_index_is_given_up(store: Transcripts, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    store.keep(HOME, b"key", transcript(1))
+    store.keep(HOME, transcript(1))
     store.close()
     index = tmp_path / FOLDER / "cache.db"
     index.write_bytes(b"no database" * 1000)
     again = Transcripts(tmp_path, LIMIT)
     assert again.visible(HOME, b"key") == []
-    again.keep(HOME, b"key", transcript(2))
+    again.keep(HOME, transcript(2))
     assert [found.ids for found in again.visible(HOME, b"key")] == [[2]]
     assert "cannot be used" in caplog.text
 
@@ -97,7 +97,7 @@ def test_a_damaged_index_is_given_up(store: Transcripts, tmp_path: Path, caplog:
 def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FOLDER).write_text("a file in the way")
     store = Transcripts(tmp_path, LIMIT)
-    store.keep(HOME, b"key", transcript(1))
+    store.keep(HOME, transcript(1))
     assert store.visible(HOME, b"key") == []
     assert caplog.records
 

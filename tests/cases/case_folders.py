@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from safetensors.numpy import load_file, save_file
+import mlx.core as mx
 from served import Served, Settings
 
 from memra_mlx.fixtures import TINY_PATH
@@ -17,11 +17,11 @@ SECOND = "model-00002-of-00002.safetensors"
 def sharded(folder: Path) -> Path:
     """The embedded model, its weights cut into two files with an index."""
     shutil.copytree(TINY_PATH, folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    weights = load_file(TINY_PATH / "model.safetensors")
+    weights = mx.load(str(TINY_PATH / "model.safetensors"))
     names = sorted(weights)
     halves = {"model-00001-of-00002.safetensors": names[::2], SECOND: names[1::2]}
     for file, keys in halves.items():
-        save_file({key: weights[key] for key in keys}, folder / file, metadata={"format": "mlx"})
+        mx.save_safetensors(str(folder / file), {key: weights[key] for key in keys}, {"format": "mlx"})
     index = {"metadata": {}, "weight_map": {key: file for file, keys in halves.items() for key in keys}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return folder

@@ -24,6 +24,8 @@ from case_texts import expand, json_body, raw_body
 from case_words import Scene, peak_memory
 from served import Served
 
+from memra_mlx.fixtures import TINY_ID
+
 Case = dict[str, Any]
 Step = dict[str, Any]
 Start = Callable[[], Served]
@@ -158,10 +160,8 @@ class Run:
         return random.Random(f"{self.case['id']} {number}").uniform(float(low), float(high))
 
     def variables(self, number: int = 0) -> dict[str, str | int]:
-        found: dict[str, str | int] = {"KEY": KEY, "N": number, "HOSTNAME": socket.gethostname()}
+        found: dict[str, str | int] = {"KEY": KEY, "N": number, "HOSTNAME": socket.gethostname(), "MODEL": self.model}
         found |= {"METRICS_URL": "/metrics", "CANARY": self.canary.port if self.canary else 0}
-        if "load_s" not in self.case["needs"]:
-            found["MODEL"] = self.model
         if "ctx" in self.case["needs"]:
             found["CTX"] = self.case["needs"]["ctx"]
         for place, answers in enumerate(self.answers):
@@ -171,9 +171,9 @@ class Run:
 
     @property
     def model(self) -> str:
-        if "model_id" in self.case["needs"]:
-            return str(self.case["needs"]["model_id"])
-        return self.server.model
+        """The id that is served; while the server loads it cannot be asked."""
+        needs = self.case["needs"]
+        return str(needs.get("model_id") or (TINY_ID if "load_s" in needs else self.server.model))
 
     def _check(self, step: Step, peak: int) -> list[str]:
         limit = self.case["needs"].get("body_limit", "0 MiB").split()

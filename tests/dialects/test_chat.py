@@ -187,11 +187,13 @@ def test_tools():
     assert request.warnings == ()
 
 
-def test_a_grammar_that_is_not_enforced_is_said():
+def test_the_grammar_of_a_custom_tool():
     grammar = {"type": "grammar", "grammar": {"syntax": "lark", "definition": "start: /a/"}}
     request = parse(tools=[{"type": "custom", "custom": {"name": "p", "format": grammar}}])
-    assert request.warnings == ("tools[0].custom.format: the grammar is not enforced",)
-    assert parse(tools=[{"type": "custom", "custom": {"name": "p", "format": {"type": "text"}}}]).warnings == ()
+    (tool,) = request.tools
+    assert tool.grammar == ("lark", "start: /a/")
+    assert "start: /a/" in tool.description
+    assert parse(tools=[{"type": "custom", "custom": {"name": "p", "format": {"type": "text"}}}]).tools[0].grammar is None
 
 
 @pytest.mark.parametrize(

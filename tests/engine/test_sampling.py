@@ -76,13 +76,11 @@ def test_logprobs_without_alternatives_and_none_at_all() -> None:
 
 
 @pytest.mark.parametrize("logits", [[math.nan] * 8, [*LOGITS[:-1], math.nan], [-math.inf] * 8])
-def test_no_numbers_are_trouble(logits: list[float]) -> None:
+def test_no_numbers_are_noticed(logits: list[float]) -> None:
     for temperature in (0.0, 1.0):
-        trouble = Trouble()
-        sampler = Sampler(Sampling(temperature=temperature), 0, trouble)
+        sampler = Sampler(Sampling(temperature=temperature), 0, Trouble())
         mx.eval(sampler(logprobs(logits)))
-        sampler.take()
-        assert "NaN" in str(trouble.message)
+        assert not sampler.take().finite
 
 
 def test_a_failing_processor_is_trouble_and_changes_nothing() -> None:

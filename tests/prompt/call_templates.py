@@ -68,7 +68,7 @@ STYLES = (
     Style("glm47", _ARG_CALL.replace("P<", "\\n<").replace("P</", "</").replace("P_", "")),
     Style(
         "longcat",
-        _ARG_CALL.replace("P<", "<longcat_").replace("P</", "</longcat_").replace("P_", "longcat_"),
+        _ARG_CALL.replace("P</", "</longcat_").replace("P<", "<longcat_").replace("P_", "longcat_"),
     ),
     Style(
         "minimax_m2",

@@ -1,0 +1,51 @@
+"""What a run measures: sizes, participants, and what they share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memra_mlx.bench.inprocess import InProcess
+from memra_mlx.bench.text import words
+from memra_mlx.bench.wire import Ask, Endpoint, fetch
+
+_PROBE_WORDS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """In tokens: `prompt` is the long prompt, `turn` what a session grows by, `answer` what is generated.
+
+    `turns` is the length of a session, `clients` how many ask at once.
+    """
+
+    prompt: int = 2000
+    turn: int = 200
+    answer: int = 96
+    turns: int = 10
+    clients: tuple[int, ...] = (1, 4, 8)
+    stall_prompt: int = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run on one model. `words_per_token` turns sizes into text; `serve` starts the server for `restart`."""
+
+    sizes: Sizes
+    words_per_token: float
+    salt: str
+    local: InProcess | None = None
+    serve: str = ""
+
+    def words(self, tokens: int) -> int:
+        """How many words make about `tokens` tokens."""
+        return max(int(tokens * self.words_per_token), 1)
+
+    def seed(self, *parts: object) -> str:
+        """A seed that no earlier run has used, so that nothing is cached."""
+        return "-".join((self.salt, *map(str, parts)))
+
+
+def words_per_token(endpoint: Endpoint, salt: str) -> float:
+    """Measured by the usage of one request; it warms the server up too."""
+    reply = fetch(endpoint, Ask.text(words(_PROBE_WORDS, f"{salt}-probe"), 2))
+    return _PROBE_WORDS / reply.prompt
