@@ -10,16 +10,27 @@ import logging
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 import diskcache
 from diskcache.core import MODE_BINARY, MODE_RAW
 
 log = logging.getLogger("memra.cache")
 
+_ORPHAN_S = 600.0
 _FAULTS = (sqlite3.Error, OSError, diskcache.Timeout, ValueError, TypeError)
+
+
+class Readable(Protocol):
+    """A binary file that is read once."""
+
+    def read(self, size: int, /) -> bytes:
+        """The next bytes; none at the end."""
 
 
 class BytesDisk(diskcache.Disk):
@@ -50,6 +61,23 @@ class BytesDisk(diskcache.Disk):
         if mode == MODE_BINARY and filename and not os.path.isabs(filename) and ".." not in Path(filename).parts:
             return diskcache.Disk.fetch(self, mode, filename, value, read)
         raise ValueError("a foreign value")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the index knows of an entry. `size` in bytes; times in unix seconds."""
+
+    key: bytes
+    tag: str
+    size: int
+    stored: float
+    used: float
+
+
+def tenant_tag(namespace: str) -> str:
+    """The tenant of a namespace, in a form that names nobody; salts of one tenant are one."""
+    tenant = namespace.partition("\x1f")[0] if namespace.startswith("t:") and "\x1f" in namespace else ""
+    return blake2b(tenant.encode(), digest_size=16, person=b"memra-tenant").hexdigest()
 
 
 class Shelf:
@@ -88,6 +116,7 @@ class Shelf:
         if (found := cache._sql("PRAGMA quick_check(1)").fetchone()) != ("ok",):
             cache.close()
             raise ValueError(f"its index is damaged: {found}")
+        _sweep(self.folder, cache)
         return cache
 
     def get(self, key: bytes) -> bytes | None:
@@ -100,16 +129,16 @@ class Shelf:
         found = self._try("read", lambda cache: cache.get(key, read=True))
         return cast(BinaryIO, found) if hasattr(found, "read") else None
 
-    def put(self, key: bytes, value: bytes | BinaryIO, tag: str) -> bool:
+    def put(self, key: bytes, value: bytes | Readable, tag: str) -> bool:
         """Store a value; whether that went well."""
         read = not isinstance(value, bytes)
         stored = bool(self._try("write", lambda cache: cache.set(key, value, read=read, tag=tag)))
         self._try("cull", self._trim)
         return stored
 
-    def touch(self, key: bytes) -> None:
-        """Make it the most recently used."""
-        self._try("touch", lambda cache: cache.get(key, read=True) and None)
+    def use(self, keys: Sequence[bytes]) -> None:
+        """Make these the most recently used, the last one most of all."""
+        self._try("use", lambda cache: _use(cache, keys))
 
     def holds(self, key: bytes) -> bool:
         """Whether `get` would find it."""
@@ -127,9 +156,9 @@ class Shelf:
         """Forget everything; how many entries that was."""
         return int(self._try("delete", lambda cache: cache.clear()) or 0)
 
-    def keys(self) -> Iterator[bytes]:
-        """All keys."""
-        return iter(self._try("listing", lambda cache: list(cache)) or [])
+    def rows(self) -> list[Row]:
+        """All entries, the least recently used first."""
+        return self._try("listing", _rows) or []
 
     @property
     def nbytes(self) -> int:
@@ -157,3 +186,24 @@ class Shelf:
                 log.warning("cache %s: a %s failed and counts as a miss: %s", self.folder.name, what, fault)
             self._told.add(what)
             return None
+
+
+def _use(cache: Any, keys: Sequence[bytes]) -> None:
+    now = time.time()
+    with cache.transact():
+        for n, key in enumerate(keys):
+            cache._sql("UPDATE Cache SET access_time = ? WHERE key = ? AND raw = 1", (now + n * 1e-6, key))
+
+
+def _rows(cache: Any) -> list[Row]:
+    columns = "key, tag, COALESCE(size, 0) + LENGTH(COALESCE(value, '')), store_time, access_time"
+    found = cache._sql(f"SELECT {columns} FROM Cache WHERE raw = 1 ORDER BY access_time").fetchall()
+    return [Row(bytes(key), str(tag or ""), *more) for key, tag, *more in found]
+
+
+def _sweep(folder: Path, cache: Any) -> None:
+    """Remove files that a killed process has left without an entry; a fresh one may be about to get its own."""
+    known = {name for (name,) in cache._sql("SELECT filename FROM Cache WHERE filename IS NOT NULL").fetchall()}
+    for file in folder.rglob("*.val"):
+        if str(file.relative_to(folder)) not in known and time.time() - file.stat().st_mtime > _ORPHAN_S:
+            file.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from mlx.utils import tree_map
 
 from memra_mlx.cache.kv_index import Index, Step, packed
 from memra_mlx.cache.kv_state import cut, fill, grows, leaves, nbytes, restore, snapshot
-from memra_mlx.engine.protocol import Source
+from memra_mlx.engine.protocol import KvFigures, Source
 
 _OVERHEAD = 2048  # bytes of a block beside its arrays: tokens, keys, objects
 
@@ -42,6 +42,12 @@ class KvStore:
         """Bytes in memory."""
         return self._index.nbytes
 
+    @property
+    def figures(self) -> KvFigures:
+        """What it has done."""
+        index = self._index
+        return KvFigures(len(index), index.inserts, index.evictions)
+
     def resize(self, limit: int) -> None:
         """Keep at most `limit` bytes in memory."""
         self._index.resize(max(0, limit))
@@ -54,6 +60,10 @@ class KvStore:
         """How many of `tokens` `resume` would find."""
         path = self._index.match(namespace, packed(tokens[:-1]), marked=not self.cuttable)
         return path[-1].end if path else 0
+
+    def fresh(self) -> Resumed:
+        """Nothing resumed."""
+        return Resumed(self._make(), 0, "none")
 
     def resume(self, namespace: str, tokens: Sequence[int]) -> Resumed:
         """The state of the longest known prefix of `tokens`, at least one token short of them all."""
@@ -68,7 +78,7 @@ class KvStore:
             path = []
         end = tail[1] if tail else path[-1].end if path else 0
         if not end:
-            return Resumed(self._make(), 0, "none")
+            return self.fresh()
         if tail:
             blocks.append(_shortened(self._index.payload("block", tail[0], data), tail[1] - tail[0].start))
         cache = self._assembled(blocks, mark, end, len(tokens))
@@ -98,6 +108,7 @@ class KvStore:
             states = [snapshot(leaf) for leaf in parts if not grows(leaf)]
             mx.eval(states)
             self._index.write("mark", path[-1], data, states, nbytes(states))
+        self._index.offer(path)
         self._index.touch(path)
         return self.peek(namespace, [*tokens, 0])
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from memra_mlx.cache.kv_tier import Entry, Key, Kind, NoTier, Tier
 
 _WIDTH = 4  # bytes of a packed token
+_KINDS: tuple[Kind, ...] = ("block", "mark")
 _NONE: dict[Key, int] = {}
 
 
@@ -62,6 +63,7 @@ class Index:
         self._entries: OrderedDict[tuple[Kind, Key], Entry] = OrderedDict()  # oldest use first
         self._below: dict[Key, dict[Key, int]] = {}  # parent -> blocks in memory and their lengths
         self.nbytes = 0
+        self.inserts = self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -106,6 +108,7 @@ class Index:
     def plan(self, namespace: str, data: bytes, ends: Iterable[int]) -> tuple[list[Step], list[Step]]:
         """How a chain is stored: the blocks that are known, and those to be written after them."""
         path = self.match(namespace, data)
+        self._tier.own(namespace)
         key, start = head(path, namespace)
         total = len(data) // _WIDTH
         fresh = []
@@ -123,8 +126,16 @@ class Index:
         tokens = data[_WIDTH * step.start : _WIDTH * step.end] if kind == "block" else b""
         self._entries[(kind, step.key)] = Entry(kind, step.key, step.parent, tokens, payload, nbytes)
         self.nbytes += nbytes
+        self.inserts += 1
         if kind == "block":
             self._below.setdefault(step.parent, {})[step.key] = step.end - step.start
+
+    def offer(self, path: Sequence[Step]) -> None:
+        """Offer the blocks and marks of a path to the tier, parents first."""
+        for step in path:
+            for kind in _KINDS:
+                if entry := self._entries.get((kind, step.key)):
+                    self._tier.offer(entry)
 
     def touch(self, path: Sequence[Step]) -> None:
         """Make a path (and the mark at its end) the most recently used, and evict what is over the limit."""
@@ -133,6 +144,7 @@ class Index:
         for step in reversed(path):
             if self.in_memory("block", step):
                 self._entries.move_to_end(("block", step.key))
+        self._tier.touch([step.key for step in reversed(path)])
         self._evict()
 
     def resize(self, limit: int) -> None:
@@ -162,6 +174,7 @@ class Index:
         while self.nbytes > self._limit:
             _, entry = self._entries.popitem(last=False)
             self.nbytes -= entry.nbytes
+            self.evictions += 1
             if entry.kind == "block":
                 siblings = self._below[entry.parent]
                 del siblings[entry.key]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -12,7 +12,9 @@ Key = bytes
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A block or a mark. `tokens` are those of the block, packed (empty for a mark); `payload` is `nbytes` of state."""
+    """A block or a mark. `tokens` are those of the block, packed (empty for a mark); `payload` is `nbytes` of state:
+    a list over the model's growing leaves (block) or its other leaves (mark), each a tree of tuples and lists whose
+    leaves are evaluated arrays, numbers, text or None."""
 
     kind: Kind
     key: Key
@@ -37,6 +39,15 @@ class Tier(Protocol):
     def offer(self, entry: Entry) -> None:
         """Take over an entry, or let it go."""
 
+    def own(self, namespace: str) -> None:
+        """Blocks of this namespace may come."""
+
+    def touch(self, keys: Sequence[Key]) -> None:
+        """These were used, the last one most of all."""
+
+    def close(self, timeout_s: float) -> None:
+        """Finish what was taken over, in at most `timeout_s`."""
+
 
 class NoTier:
     """Memory is all there is."""
@@ -55,3 +66,12 @@ class NoTier:
 
     def offer(self, entry: Entry) -> None:
         """Let it go."""
+
+    def own(self, namespace: str) -> None:
+        """Nothing to be kept apart."""
+
+    def touch(self, keys: Sequence[Key]) -> None:
+        """Nothing to be put in order."""
+
+    def close(self, timeout_s: float) -> None:
+        """Nothing to be finished."""

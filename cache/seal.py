@@ -15,13 +15,14 @@ import os
 import secrets
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
 import zstandard
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from memra_mlx.cache.transcripts import Space
 
 FILE = "seal.key"
 _VERSION = b"m1"
@@ -33,22 +34,8 @@ _WIDTH = 4
 _OVERHEAD = 1024  # bytes by which incompressible tokens may grow
 
 
-class SealKeyError(Exception):
+class SealKeyError(ValueError):
     """Keys that can't be used; the message says where they come from and what is wrong."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """For whom something is sealed."""
-
-    namespace: str
-    fingerprint: str
-
-    @property
-    def data(self) -> bytes:
-        """The associated data."""
-        parts = (_VERSION, self.namespace.encode(), self.fingerprint.encode())
-        return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
 
 class Sealer:
@@ -58,15 +45,17 @@ class Sealer:
         self._ciphers = {_id(key): AESGCM(key) for key in reversed(keys)}
         self._newest = _id(keys[0])
 
-    def seal(self, scope: Scope, ids: Iterable[int]) -> str:
+    def seal(self, space: Space, ids: Iterable[int]) -> str:
         """Token ids as opaque text."""
         packed = zstandard.ZstdCompressor(level=3).compress(array("I", ids).tobytes())
         nonce = secrets.token_bytes(_NONCE)
         head = _VERSION + self._newest + nonce
-        return base64.urlsafe_b64encode(head + self._ciphers[self._newest].encrypt(nonce, packed, scope.data)).decode()
+        return base64.urlsafe_b64encode(
+            head + self._ciphers[self._newest].encrypt(nonce, packed, _bound(space))
+        ).decode()
 
-    def open(self, scope: Scope, text: str, limit: int) -> list[int] | None:
-        """The token ids, at most `limit`; None for what was not sealed for this scope with one of the keys."""
+    def open(self, space: Space, text: str, limit: int) -> list[int] | None:
+        """The token ids, at most `limit`; None for what was not sealed for this space with one of the keys."""
         most = limit * _WIDTH
         if len(text) > (most + _OVERHEAD) * 4 // 3:
             return None
@@ -76,10 +65,16 @@ class Sealer:
             sealed = data[len(_VERSION) + _ID + _NONCE :]
             if not data.startswith(_VERSION) or key_id not in self._ciphers or len(sealed) < _TAG:
                 return None
-            packed = self._ciphers[key_id].decrypt(nonce, sealed, scope.data)
+            packed = self._ciphers[key_id].decrypt(nonce, sealed, _bound(space))
             return _unpacked(packed, most)
         except (InvalidTag, binascii.Error, zstandard.ZstdError, ValueError):
             return None
+
+
+def _bound(space: Space) -> bytes:
+    """The associated data."""
+    parts = (_VERSION, space.namespace.encode(), space.fingerprint.encode())
+    return b"".join(len(part).to_bytes(4, "little") + part for part in parts)
 
 
 def _unpacked(packed: bytes, most: int) -> list[int] | None:

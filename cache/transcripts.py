@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from memra_mlx.cache.canonical import Key
-from memra_mlx.cache.disk import Shelf
+from memra_mlx.cache.disk import Shelf, tenant_tag
 
 log = logging.getLogger("memra.cache")
 
@@ -70,18 +70,13 @@ class Space:
 
     @property
     def tag(self) -> str:
-        """The namespace as it is told to the disk."""
-        return tag_of(self.namespace)
+        """Its tenant, as the disk is told."""
+        return tenant_tag(self.namespace)
 
     def name(self, kind: str, value: bytes) -> bytes:
         """The key of an entry."""
         told = msgspec.msgpack.encode([kind, self.namespace, self.fingerprint, value])
         return kind.encode() + blake2b(told, digest_size=_SIZE, person=b"memra-record").digest()
-
-
-def tag_of(namespace: str) -> str:
-    """A namespace in a form that does not tell a tenant's salt."""
-    return blake2b(namespace.encode(), digest_size=_SIZE, person=b"memra-tag").hexdigest()
 
 
 class Transcripts:
@@ -132,11 +127,12 @@ class Transcripts:
 
     def _named(self, entry: bytes) -> list[Transcript]:
         found = map(self._shelf.get, self._names(entry))
-        read = (_read(data) for data in found if data is not None)
+        read = (decoded(data) for data in found if data is not None)
         return [transcript for transcript in read if transcript is not None]
 
 
-def _read(data: bytes) -> Transcript | None:
+def decoded(data: bytes) -> Transcript | None:
+    """A record as it lies on disk; None with a log line for what is damaged, or of another version."""
     check, body = data[:_SIZE], data[_SIZE:]
     if check != _checksum(body):
         log.warning("a transcript is damaged and counts as a miss")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import click
 
 from memra_mlx import __version__
+from memra_mlx.cli.bench import bench
+from memra_mlx.cli.cache_commands import cache
 from memra_mlx.cli.config import config
 from memra_mlx.cli.keys import keys
 from memra_mlx.cli.ledger import ledger
@@ -19,5 +21,7 @@ def main() -> None:
 
 main.add_command(serve)
 main.add_command(config)
+main.add_command(cache)
 main.add_command(keys)
 main.add_command(ledger)
+main.add_command(bench)

@@ -19,6 +19,7 @@ from memra_mlx import config, logs
 @click.option("--kv-bytes", help="Memory for KV caches, such as 8G.")
 @click.option("--alias", "aliases", multiple=True, metavar="NAME=MODEL", help="Serve NAME (may end in *) with MODEL.")
 @click.option("--any-model", is_flag=True, default=None, help="Serve unknown names with the first model.")
+@click.option("--cors-origins", metavar="ORIGIN,...", help="Web pages that may use this server; * is every page.")
 @click.option("--body-limit", help="Largest request body, such as 64M.")
 @click.option("--drain-s", help="Seconds that running requests get after SIGTERM.")
 @click.option("--engine", help="mlx, or scripted:FILE for tests.")

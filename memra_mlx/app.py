@@ -21,7 +21,7 @@ from sanic import HTTPResponse, Sanic
 from sanic import Request as HttpRequest
 from sanic.exceptions import MethodNotAllowed, NotFound, PayloadTooLarge, SanicException
 
-from memra_mlx import guard, ids, logs, routes
+from memra_mlx import cors, guard, ids, logs, routes
 from memra_mlx import http as handler
 from memra_mlx.admission.services import Services
 from memra_mlx.config import Config
@@ -56,7 +56,7 @@ def build(services: Services) -> Sanic[Any, Any]:
     )
     app.ctx.services = services
     app.on_request(partial(_enter, services))
-    app.on_response(_leave)
+    app.on_response(partial(_leave, services))
     app.error_handler.add(Exception, _failed)
     for path, dialect in GENERATING:
         app.add_route(_generating(dialect), path, methods=["POST"], name=path.strip("/").replace("/", "_"))
@@ -78,16 +78,21 @@ def _generating(dialect: ModuleType) -> Callable[[HttpRequest], Any]:
     return generate
 
 
-async def _enter(services: Services, http: HttpRequest) -> None:
-    sent = http.headers.get("x-request-id", "")
-    http.ctx.request_id = sent if _REQUEST_ID.fullmatch(sent) else ids.request_id()
+async def _enter(services: Services, http: HttpRequest) -> HTTPResponse | None:
+    sent = handler.headers(http)
+    name = sent.get("x-request-id", "")
+    http.ctx.request_id = name if _REQUEST_ID.fullmatch(name) else ids.request_id()
     logs.REQUEST_ID.set(http.ctx.request_id)
-    guard.check(services.config, services.keyring.ring, http.path, handler.headers(http))
+    if cors.is_preflight(http.method, sent) and cors.allowed(services.config.cors_origins, sent):
+        return HTTPResponse(status=204, headers=cors.preflight(sent))
+    guard.check(services.config, services.keyring.ring, http.path, sent)
+    return None
 
 
-async def _leave(http: HttpRequest, response: HTTPResponse) -> None:
+async def _leave(services: Services, http: HttpRequest, response: HTTPResponse) -> None:
     name = getattr(http.ctx, "request_id", "") or ids.request_id()
     response.headers["x-request-id"] = response.headers["request-id"] = name
+    response.headers.update(cors.allowed(services.config.cors_origins, handler.headers(http)))
 
 
 async def _failed(http: HttpRequest, fault: Exception) -> HTTPResponse:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import platformdirs
 
+from memra_mlx.cache.seal import parse_keys
 from memra_mlx.fixtures import TINY_ID, TINY_PATH
 
 APP = "memra-mlx"
@@ -156,6 +157,10 @@ def _laws(value: Any) -> tuple[tuple[str, str], ...]:
     return laws
 
 
+def _seal_keys(value: Any) -> tuple[bytes, ...]:
+    return tuple(parse_keys(_text(value), "it"))
+
+
 OPTIONS = (
     Option("models", _models, (), "models to serve: PATH, HUB/ID or alias=either"),
     Option("host", _text, "127.0.0.1", "address to bind"),
@@ -171,6 +176,7 @@ OPTIONS = (
     Option("insecure_open", _flag, False, "serve without keys on an address that others can reach"),
     Option("metrics_token", _text, "", "who sends this as a key may read all of /metrics", secret=True),
     Option("allow_hosts", lambda v: tuple(_list(v)), (), "extra Host names to accept on loopback"),
+    Option("cors_origins", lambda v: tuple(_list(v)), (), "web pages that may use this server, as ORIGIN,… or *"),
     Option("body_limit", _size, 64 << 20, "largest request body in bytes, after decompression"),
     Option(
         "blocking_ms_max",
@@ -198,12 +204,20 @@ OPTIONS = (
     Option("worker_respawn", _whole, 3, "engine restarts in ten minutes before the server gives up (exit 70)"),
     Option("state_dir", _path, None, "ledger and keys"),
     Option("cache_dir", _path, None, "disposable caches"),
+    Option("disk_bytes", _size, 16 << 30, "disk for KV state, in the cache dir; 0 keeps it in memory alone"),
     Option("transcript_bytes", _size, 512 << 20, "disk for the exact tokens of conversations, in the cache dir"),
     Option(
         "history_reasoning",
         _laws,
         (("", "keep"),),
         "keep hidden reasoning in history, or let the template drop it: keep, template, MODEL=template,…",
+    ),
+    Option(
+        "seal_key",
+        _seal_keys,
+        (),
+        "keys for reasoning that clients carry, the newest first; seal.key in the state dir if not given",
+        secret=True,
     ),
     Option("log_json", _flag, False, "log as JSON lines"),
     Option("capture", _flag, False, "keep prompts of tenants that consent, in the state dir"),
@@ -229,6 +243,7 @@ class Config:
     insecure_open: bool
     metrics_token: str
     allow_hosts: tuple[str, ...]
+    cors_origins: tuple[str, ...]
     body_limit: int
     blocking_ms_max: int
     stream_ttft_ms_max: int
@@ -246,8 +261,10 @@ class Config:
     worker_respawn: int
     state_dir: Path
     cache_dir: Path
+    disk_bytes: int
     transcript_bytes: int
     history_reasoning: tuple[tuple[str, str], ...]
+    seal_key: tuple[bytes, ...]
     log_json: bool
     capture: bool
     capture_bytes: int
@@ -325,5 +342,6 @@ def load(
         try:
             values[option.name] = option.parse(raw)
         except (ValueError, TypeError) as fault:
-            raise ConfigError(f"{option.name} ({source}): {raw!r} {fault}") from fault
+            shown = "its value" if option.secret else repr(raw)
+            raise ConfigError(f"{option.name} ({source}): {shown} {fault}") from fault
     return Config(**values, sources=sources)

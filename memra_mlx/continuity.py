@@ -12,13 +12,13 @@ from typing import Literal
 
 from memra_mlx import replay
 from memra_mlx.cache.canonical import Chain, chain, digest_of_system, digest_of_tools, fold
-from memra_mlx.cache.transcripts import Space, Transcript, Transcripts, closest
+from memra_mlx.cache.transcripts import Space, Transcript, closest, packed
 from memra_mlx.errors import context_overflow
 from memra_mlx.prompt.conversation import Turn, turns
 from memra_mlx.prompt.suffix import Known
-from memra_mlx.prompt.text_model import Prompt, TextModel
+from memra_mlx.prompt.text_model import Prompt
 from memra_mlx.request import Conversation, Request
-from memra_mlx.thread import Match, Place, Thread
+from memra_mlx.thread import Keeping, Match, Place, Thread
 
 Law = Literal["keep", "template"]
 
@@ -35,10 +35,11 @@ class Settings:
 class History:
     """What one model knows of conversations. Blocking; callable from several threads."""
 
-    def __init__(self, text: TextModel, fingerprint: str, store: Transcripts, settings: Settings) -> None:
-        self._text = text
+    def __init__(self, keeping: Keeping, fingerprint: str, settings: Settings) -> None:
+        self._keeping = keeping
+        self._text = keeping.text
+        self._store = keeping.store
         self._fingerprint = fingerprint
-        self._store = store
         self._settings = settings
 
     def prompt(self, request: Request, namespace: str) -> Prompt:
@@ -58,12 +59,37 @@ class History:
         at, transcript = self._known(space, spoken, told)
         if request.dialect == "responses" and self._text.thinks:
             replay.refuse_without_reasoning(request, spoken[at:])
-        if transcript is not None:
-            prompt = self._text.continued(request, spoken, at, Known(transcript.ids, transcript.ends))
-            if prompt is not None and len(prompt.ids) < self._settings.context:
-                match = Match("visible", replay.answered(spoken[at:]), transcript.reasoned)
-                return self._with(prompt, place, match, warnings)
-        return self._with(self._text.prompt(request), place, Match())
+        sealed = self._sealed(space, spoken, at)
+        known = Known(transcript.ids, transcript.ends) if transcript else Known()
+        if sealed and (prompt := self._fitting(request, spoken, at, known, sealed)):
+            behind = at if transcript else max(sealed) + 1
+            match = Match("visible" if transcript else "sealed", replay.answered(spoken[behind:]), True)
+            return self._with(request, prompt, place, match, warnings)
+        if transcript and (prompt := self._fitting(request, spoken, at, known, {})):
+            match = Match("visible", replay.answered(spoken[at:]), transcript.reasoned)
+            return self._with(request, prompt, place, match, warnings)
+        return self._with(request, self._text.prompt(request), place, Match())
+
+    def _fitting(
+        self, request: Request, spoken: Sequence[Turn], at: int, known: Known, sealed: dict[int, list[int]]
+    ) -> Prompt | None:
+        """The prompt behind what is known, unless the template doesn't allow it or it is too long."""
+        prompt = self._text.continued(request, spoken, at, known, sealed)
+        return prompt if prompt and len(prompt.ids) < self._settings.context else None
+
+    def _sealed(self, space: Space, spoken: Sequence[Turn], at: int) -> dict[int, list[int]]:
+        """The tokens with which turns from `at` on begin, where their reasoning came back sealed."""
+        if self._settings.law != "keep":
+            return {}
+        opened = {n: self._opened(space, turn) for n, turn in enumerate(spoken) if n >= at and turn.sealed}
+        return {n: max(states, key=len) for n, states in opened.items() if states and self._text.splices(spoken[n])}
+
+    def _opened(self, space: Space, turn: Turn) -> list[list[int]]:
+        sealer = self._keeping.sealer
+        if sealer is None:
+            return []
+        states = (sealer.open(space, text, self._settings.context) for text in turn.sealed)
+        return [ids for ids in states if ids and max(ids) < self._text.vocab_size]
 
     def _known(self, space: Space, spoken: Sequence[Turn], told: Chain) -> tuple[int, Transcript | None]:
         """The longest beginning that has a transcript, in turns."""
@@ -71,7 +97,8 @@ class History:
             if not self._store.knows_visible(space, told.keys[at]):
                 continue
             found = [t for t in self._store.visible(space, told.keys[at]) if self._lawful(t)]
-            if (best := closest(found, [call.id for call in spoken[at - 1].calls], ())) is not None:
+            states = [packed(ids) for ids in self._opened(space, spoken[at - 1])] if len(found) > 1 else []
+            if (best := closest(found, [call.id for call in spoken[at - 1].calls], states)) is not None:
                 return at, best
         return 0, None
 
@@ -88,13 +115,16 @@ class History:
             raise context_overflow(len(prompt.ids), self._settings.context, "input")
         told = fold(found.visible, spoken[replay.AT :])
         place = replace(_place(request, space, spoken, told), system=found.system, tools=found.tools)
-        return self._with(prompt, place, Match("call-ids", len(orphans), found.reasoned), warnings)
+        return self._with(request, prompt, place, Match("call-ids", len(orphans), found.reasoned), warnings)
 
     def _lawful(self, transcript: Transcript) -> bool:
         return self._settings.law == "keep" or not transcript.reasoned
 
-    def _with(self, prompt: Prompt, place: Place, match: Match, warnings: Sequence[str] = ()) -> Prompt:
-        thread = Thread(self._text, self._store, place, match)
+    def _with(
+        self, request: Request, prompt: Prompt, place: Place, match: Match, warnings: Sequence[str] = ()
+    ) -> Prompt:
+        seals = request.dialect == "messages" or request.sealed_reasoning
+        thread = Thread(self._keeping, place, match, seals=seals)
         return replace(prompt, thread=thread, warnings=(*warnings, *prompt.warnings))
 
 

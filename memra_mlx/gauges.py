@@ -44,9 +44,15 @@ def _engines(services: Services) -> Iterator[Gauge]:
     for field, help in _STATES.items():
         rows = tuple(({"model": id}, float(getattr(state, field))) for id, state in states)
         yield Gauge(f"engine_{field}".removesuffix("_s") + "_seconds" * field.endswith("_s"), help, rows)
+    for field in ("entries", "inserts", "evictions"):
+        total = sum(getattr(state.kv, field) for _, state in states)
+        yield Gauge.plain(f"prefix_cache_{field}", f"Blocks and whole states in memory, all models: {field}.", total)
+    total = sum(state.kv_bytes for _, state in states)
+    yield Gauge.plain("prefix_cache_bytes", "Bytes of KV state in memory, all models.", total)
     yield Gauge("kv_bytes", "Bytes of KV state by tier.", tuple(_tiers(states)))
 
 
 def _tiers(states: list[tuple[str, EngineStatus]]) -> Iterator[tuple[dict[str, str], float]]:
     for id, state in states:
         yield {"model": id, "tier": "memory"}, float(state.kv_bytes)
+        yield {"model": id, "tier": "disk"}, float(state.kv.disk_bytes)

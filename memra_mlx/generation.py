@@ -114,7 +114,7 @@ async def batches(run: Generation, begin_at: Deadline, tick_s: float) -> AsyncIt
         if not over and deadline_applies(run) and run.deadline.left_s() == 0:
             out, over = [*out, *_expired(run)], True
         if run.prompt.thread:
-            await run.prompt.thread.follow(run.prompt, run.parser, messages, out)
+            out = await run.prompt.thread.follow(run.prompt, run.parser, messages, out)
         if not begun and (begin_at.left_s() == 0 or any(isinstance(m, Started) for m in messages)):
             begun = True
             out = out if out and isinstance(out[0], Fail) else [run.begin(), *out]

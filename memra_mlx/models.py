@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from memra_mlx.cache import fingerprint
+from memra_mlx.cache.seal import Sealer, SealKeyError, load_keys
 from memra_mlx.cache.transcripts import Transcripts
 from memra_mlx.config import Config, ModelSpec
 from memra_mlx.continuity import History, Settings
@@ -23,6 +24,7 @@ from memra_mlx.engine.client import Engine, EngineCommand, Limits
 from memra_mlx.engine.protocol import Ready
 from memra_mlx.errors import ApiError
 from memra_mlx.prompt.text_model import TextModel
+from memra_mlx.thread import Keeping
 
 log = logging.getLogger("memra.models")
 
@@ -64,17 +66,19 @@ class Entry:
         return self.engine.status().phase if self.engine and self.loaded else "failed"
 
 
-Start = Callable[[ModelSpec], tuple[EngineCommand, Path]]
+Start = Callable[[ModelSpec, int], tuple[EngineCommand, Path]]
 
 
 class Models:
-    """Resolves names and owns engines. `start` turns a spec into an engine command and the model's local folder."""
+    """Resolves names and owns engines. `start` turns a spec and a context (tokens, 0: the configured one) into an engine
+    command and the model's local folder."""
 
     def __init__(self, config: Config, start: Start, on_failed: Callable[[str], None]):
         self._config = config
         self._start = start
         self._on_failed = on_failed
         self._transcripts: Transcripts | None = None
+        self._sealer: Sealer | None = None
         self.entries = {spec.id: Entry(spec) for spec in config.models}
 
     @property
@@ -100,15 +104,15 @@ class Models:
             param="model",
         )
 
-    async def get(self, entry: Entry) -> Loaded:
-        """The loaded model of `entry`; loads it first if need be. Raises a 503 where that fails."""
+    async def get(self, entry: Entry, ctx_size: int = 0) -> Loaded:
+        """The loaded model of `entry`; loads it first if need be, with that context. Raises a 503 where that fails."""
         if entry.load is None or (entry.load.done() and entry.loaded is None):
-            entry.load = asyncio.create_task(self._load(entry))
+            entry.load = asyncio.create_task(self._load(entry, ctx_size))
         return await asyncio.shield(entry.load)
 
-    async def _load(self, entry: Entry) -> Loaded:
+    async def _load(self, entry: Entry, ctx_size: int) -> Loaded:
         began = time.monotonic()
-        command, path = await asyncio.to_thread(self._start, entry.spec)
+        command, path = await asyncio.to_thread(self._start, entry.spec, ctx_size)
         limits = Limits(stall_s=self._config.health_stall_s, respawn_limit=self._config.worker_respawn)
         engine = entry.engine = Engine(command, limits, on_failed=self._on_failed)
         await engine.start()
@@ -138,13 +142,24 @@ class Models:
     def _history(self, model: str, path: Path, text: TextModel, facts: Ready) -> History:
         if self._transcripts is None:
             self._transcripts = Transcripts(self._config.cache_dir, self._config.transcript_bytes)
+            self._sealer = _sealer(self._config)
         settings = Settings(facts.context, self._config.history_law(model))
-        return History(text, fingerprint.of_model(path, text.added, text.template), self._transcripts, settings)
+        known = fingerprint.of_model(path, text.added, text.template)
+        return History(Keeping(text, self._transcripts, self._sealer), known, settings)
 
     async def close(self, drain_s: float) -> None:
         """End all engines; running requests get `drain_s` seconds."""
         engines = [entry.engine for entry in self.entries.values() if entry.engine]
         await asyncio.gather(*(engine.close(drain_s) for engine in engines))
+
+
+def _sealer(config: Config) -> Sealer | None:
+    """Who seals reasoning; without a usable key it goes unsealed, and a log line says so."""
+    try:
+        return Sealer(config.seal_key or load_keys(config.state_dir))
+    except (OSError, SealKeyError) as fault:
+        log.warning("reasoning is not sealed: %s", fault)
+        return None
 
 
 def scripted_file(config: Config) -> Path | None:

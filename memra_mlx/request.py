@@ -140,10 +140,12 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True)
 class RawPrompt:
-    """A prompt of /v1/completions: text to be tokenised as it is, or token ids."""
+    """A prompt of /v1/completions: text to be tokenised as it is, or token ids; `shown` is what those say, once a model
+    has read them to be echoed."""
 
     content: str | tuple[int, ...]
     echo: bool = False
+    shown: str = ""
 
 
 @dataclass(frozen=True, slots=True)

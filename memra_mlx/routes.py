@@ -8,7 +8,7 @@ from typing import Any
 from sanic import HTTPResponse
 from sanic import Request as HttpRequest
 
-from memra_mlx import guard, metrics_view
+from memra_mlx import catalog, guard, metrics_view
 from memra_mlx.admission.admit import prompt_tokens, ready_model
 from memra_mlx.admission.services import Services
 from memra_mlx.dialects import chat, messages
@@ -17,13 +17,16 @@ from memra_mlx.gauges import gauges
 from memra_mlx.http import headers, json_response, read_object
 from memra_mlx.models import Entry
 
+_OPENAI_PATHS = ("/v1/chat/", "/v1/completions", "/v1/responses")
+
 
 def dialect_of(http: HttpRequest) -> ModuleType:
     """The dialect in which this path, or on shared paths this client, reads errors."""
     path = http.path
-    if path.startswith("/v1/messages") or (path.startswith("/v1/models") and "anthropic-version" in http.headers):
+    if path.startswith("/v1/messages"):
         return messages
-    return chat
+    openai = path.startswith(_OPENAI_PATHS)
+    return messages if "anthropic-version" in http.headers and not openai else chat
 
 
 def services(http: HttpRequest) -> Services:
@@ -79,7 +82,8 @@ def _engine_state(entry: Entry) -> dict[str, Any]:
     if entry.engine:
         state = entry.engine.status()
         row |= {"generation": state.generation, "beat_age_s": round(state.beat_age_s, 1), "reason": state.reason}
-        row |= {"step_age_s": round(state.step_age_s, 1), "live": state.live, "waiting": state.waiting}
+        row |= {"step_age_s": round(state.step_age_s, 1), "longest_step_s": round(state.longest_step_s, 1)}
+        row |= {"live": state.live, "waiting": state.waiting}
     return row
 
 
@@ -99,36 +103,14 @@ async def metrics(http: HttpRequest) -> HTTPResponse:
 async def list_models(http: HttpRequest) -> HTTPResponse:
     """GET /v1/models: one body that OpenAI, Anthropic and Codex clients all read."""
     here = services(http)
-    aliases = [(alias.pattern, alias.model) for alias in here.config.aliases if "*" not in alias.pattern]
-    rows = [model_row(entry, entry.spec.id) for entry in here.models.entries.values()]
-    rows += [model_row(here.models.entries[model], name) for name, model in aliases if model in here.models.entries]
-    page = {"object": "list", "has_more": False, "first_id": rows[0]["id"], "last_id": rows[-1]["id"]}
-    return json_response({**page, "data": rows, "models": rows}, 200)
+    query = {name: values[-1] for name, values in http.args.items()}
+    return json_response(catalog.page(catalog.rows(here.models, here.config), query), 200)
 
 
 async def show_model(http: HttpRequest, model_id: str) -> HTTPResponse:
     """GET /v1/models/{id}; the id may hold slashes."""
-    here = services(http)
     try:
-        entry = here.models.resolve(model_id)
+        entry = services(http).models.resolve(model_id)
     except ApiError as fault:
         raise ApiError("path", fault.message, param="model", code="model_not_found") from fault
-    return json_response(model_row(entry, model_id), 200)
-
-
-def model_row(entry: Entry, name: str) -> dict[str, Any]:
-    """A model as clients of either family read it; sizes are tokens."""
-    row: dict[str, Any] = {"id": name, "object": "model", "type": "model", "owned_by": "memra-mlx", "slug": name}
-    row |= {"display_name": name, "created": entry.created, "created_at": _iso(entry.created), "state": entry.phase}
-    if model := entry.loaded:
-        context = model.facts.context
-        row |= {"context_length": context, "context_window": context, "max_model_len": context}
-        row |= {"max_input_tokens": context, "max_output_tokens": context, "max_tokens": context}
-        row |= {"reasoning": model.text.thinks, "tool_call_style": model.text.tool_style, "lane": model.facts.lane_kind}
-    return row
-
-
-def _iso(seconds: int) -> str:
-    from datetime import UTC, datetime
-
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return json_response(catalog.row(entry, model_id), 200)

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from memra_mlx import logs
 from memra_mlx.cache.canonical import Key, extended
+from memra_mlx.cache.seal import Sealer
 from memra_mlx.cache.transcripts import Space, Transcript, Transcripts, packed
 from memra_mlx.engine.channel import Message
 from memra_mlx.engine.protocol import Started, Token
-from memra_mlx.events import BlockDelta, BlockKind, BlockStart, Event, Finish
+from memra_mlx.events import BlockDelta, BlockEnd, BlockKind, BlockStart, Event, Finish
 from memra_mlx.prompt.conversation import Turn
 from memra_mlx.prompt.parser import OutputParser
 from memra_mlx.prompt.text_model import Prompt, TextModel
@@ -53,12 +54,23 @@ class _Said:
     pieces: list[str] = field(default_factory=list)
 
 
-class Thread:
-    """Follows one generation, and stores its transcript before its end is told."""
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Where transcripts go, and who seals reasoning (None: it is not sealed)."""
 
-    def __init__(self, text: TextModel, store: Transcripts, place: Place, match: Match) -> None:
-        self._text = text
-        self._store = store
+    text: TextModel
+    store: Transcripts
+    sealer: Sealer | None = None
+
+
+class Thread:
+    """Follows one generation: seals its reasoning, and stores its transcript before its end is told."""
+
+    def __init__(self, keeping: Keeping, place: Place, match: Match, *, seals: bool) -> None:
+        self._keeping = keeping
+        self._text = keeping.text
+        self._store = keeping.store
+        self._sealer = keeping.sealer if seals else None
         self._place = place
         self.match = match
         self._tokens: list[int] = []
@@ -66,26 +78,31 @@ class Thread:
 
     def another(self) -> Thread:
         """One that follows another answer to the same prompt."""
-        return Thread(self._text, self._store, self._place, self.match)
+        return Thread(self._keeping, self._place, self.match, seals=self._sealer is not None)
 
     async def follow(
         self, prompt: Prompt, parser: OutputParser, messages: Sequence[Message], events: Sequence[Event]
-    ) -> None:
-        """What came from the engine, and what the parser made of it."""
+    ) -> list[Event]:
+        """What came from the engine, and what the parser made of it; returns that with its seals."""
         for message in messages:
             match message:
                 case Started():
                     self._tell(prompt, message)
                 case Token(token=token):
                     self._tokens.append(token)
+        out = []
         for event in events:
             match event:
                 case BlockStart(kind=kind, name=name, call_id=call_id):
                     self._said.append(_Said(kind, name, call_id))
                 case BlockDelta(text=text):
                     self._said[-1].pieces.append(text)
+                case BlockEnd(index=index) if self._sealer and self._said[-1].kind == "reasoning":
+                    event = BlockEnd(index, self._seal(self._sealer, prompt, parser))
                 case Finish():
                     await asyncio.to_thread(self._keep, prompt, parser, event)
+            out.append(event)
+        return out
 
     def _tell(self, prompt: Prompt, started: Started) -> None:
         if self.match.by == "tokens" and not (self._place.history and started.cached):
@@ -93,6 +110,16 @@ class Thread:
         source = "recompute" if started.source == "none" else started.source
         sizes = {"ids": self.match.ids, "cached": started.cached, "prompt": len(prompt.ids)}
         logs.line(log, "continuation", match=self.match.by, **sizes, source=source)
+
+    def _seal(self, sealer: Sealer, prompt: Prompt, parser: OutputParser) -> str:
+        """All tokens of the turn up to the end of this segment. Reasoning behind words or calls stays unsealed: where
+        in the turn it belongs could not be told when it comes back."""
+        count = len(self._said)
+        early = all(said.kind == "reasoning" for said in self._said) and not self._place.begun
+        if not early or len(parser.thoughts) < count or not 0 <= prompt.opened < len(prompt.ids):
+            return ""
+        thought = self._text.answer_ids(self._tokens, 0, parser.thoughts[count - 1], calls=False) or []
+        return sealer.seal(self._place.space, [*prompt.ids[prompt.opened :], *thought])
 
     def _keep(self, prompt: Prompt, parser: OutputParser, finish: Finish) -> None:
         answer = Turn("assistant", "\n".join(self._texts()), calls=tuple(self._calls()))

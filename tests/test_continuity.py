@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import CALL, DIALECTS, OPENED, THOUGHT, Desk, answered, text_model, tokens, user
+from talks import CALL, DIALECTS, OPENED, THOUGHT, Desk, answered, text_model, tokens, user
 
 from memra_mlx import ids
 from memra_mlx.prompt.text_model import Prompt

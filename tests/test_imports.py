@@ -63,6 +63,8 @@ def may_use_mlx(module: str) -> bool:
     parts = module.split(".")[1:]
     if parts[:1] == ["engine"]:
         return len(parts) < 2 or not parts[1].startswith(ENGINE_WITHOUT_MLX)
+    if parts[:1] == ["bench"]:
+        return parts[1:] == ["local"]  # a process of its own
     return parts[:1] == ["prompt"] or (parts[:1] == ["cache"] and parts[1:2] != [] and parts[1].startswith("kv"))
 
 

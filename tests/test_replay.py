@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from desk import CALL, THOUGHT, Desk, answered, text_model, tool, user
+from talks import CALL, THOUGHT, Desk, answered, text_model, tool, user
 
 from memra_mlx.cache.transcripts import FOLDER
 from memra_mlx.errors import ApiError

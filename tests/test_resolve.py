@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from memra_mlx.admission import resolve
 from memra_mlx.request import RawPrompt, Request, Sampling
 
@@ -34,3 +36,19 @@ def test_max_tokens_shrinks_to_the_context():
     assert resolve.max_tokens(request(32_000), 400, 512) == 112
     assert resolve.max_tokens(request(None), 400, 512) == 112
     assert resolve.max_tokens(request(5), 400, 512) == 5
+
+
+def test_a_cut_limit_is_told_where_it_matters():
+    def told(asked: int | None, **more: Any) -> list[str]:
+        request = Request("chat", "m", RawPrompt("x"), max_tokens=asked, **more)
+        return list(resolve.warnings(request, 400, 512))
+
+    assert told(None) == told(112) == told(448, stream=True) == []
+    assert told(113) == ["max_tokens: 113 was cut to the 112 tokens that are left of the context of 512"]
+    assert len(told(449, stream=True)) == 1
+
+
+def test_a_context_that_is_not_had_is_told():
+    request = Request("chat", "m", RawPrompt("x"), ctx_size=1024)
+    assert [text.partition(":")[0] for text in resolve.warnings(request, 400, 512)] == ["ctx_size"]
+    assert list(resolve.warnings(request, 400, 1024)) == []

@@ -97,8 +97,9 @@ async def check(services: Services, request: Request, call: Call) -> Admission:
     lane = lanes.choose(call.headers.get("x-lane"), caller.key)
     services.gate.check(lane, services.steps.quantiles(time.monotonic(), 0.99)[0])
     deadline = Deadline.after_ms(timeout_ms(request, services, closed=ring.closed))
-    model = await ready_model(services.models, entry)
+    model = await ready_model(services.models, entry, request.ctx_size or 0)
     prompt = await prompt_tokens(model, request, caller)
+    request = resolve.echoing(request, model.text)
     grammar = await asyncio.to_thread(model.text.grammar, request, prompt, all_tools=services.config.constrain_tools)
     return Admission(request, call, caller, lane, deadline, model, prompt, grammar)
 
@@ -209,6 +210,7 @@ def start(services: Services, admission: Admission, seen: Seen) -> Generation:
         namespace=admission.caller.namespace(request.cache_salt),
         lane=admission.lane,
     )
+    limits = tuple(resolve.warnings(request, len(prompt.ids), model.facts.context))
 
     def generation(submit: Submit, prompt: Prompt) -> Generation:
         parser = model.text.parser(
@@ -221,7 +223,7 @@ def start(services: Services, admission: Admission, seen: Seen) -> Generation:
             parser=parser,
             channel=model.engine.submit(submit),
             deadline=admission.deadline,
-            warnings=(*request.warnings, *prompt.warnings),
+            warnings=(*request.warnings, *prompt.warnings, *limits),
             again=generation,
             meter=Meter(seen),
             partial=services.config.deadline_partial and request.dialect in _PARTIAL,
@@ -242,11 +244,11 @@ def timeout_ms(request: Request, services: Services, *, closed: bool) -> int:
     return request.timeout_ms
 
 
-async def ready_model(models: Models, entry: Entry) -> Loaded:
-    """The model of `entry`, loaded. While the first model still loads the answer is a 503 with a time to retry."""
+async def ready_model(models: Models, entry: Entry, ctx_size: int = 0) -> Loaded:
+    """The model of `entry`, loaded with a context of `ctx_size` tokens (0: its own) if this loads it. While the first model still loads the answer is a 503 with a time to retry."""
     if entry is models.default and entry.loaded is None and entry.phase == "loading":
         raise ApiError("unavailable", f"{entry.spec.id} is loading", code="model_loading", retry_after_s=2)
-    return await models.get(entry)
+    return await models.get(entry, ctx_size)
 
 
 async def prompt_tokens(model: Loaded, request: Request, caller: Caller) -> Prompt:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 from mlx_lm import stream_generate
 from mlx_lm.models.cache import make_prompt_cache
 from mlx_lm.tokenizer_utils import TokenizerWrapper
@@ -22,7 +21,7 @@ _CHUNK = 2048  # mlx-lm's own prefill step
 class Yardstick:
     """A loaded model, and one conversation that only grows."""
 
-    def __init__(self, model: nn.Module, tokenizer: TokenizerWrapper):
+    def __init__(self, model: Any, tokenizer: TokenizerWrapper):
         self._model = model
         self._tokenizer = tokenizer
         self._cache: list[Any] = make_prompt_cache(model)

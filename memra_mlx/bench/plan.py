@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
 
 from memra_mlx.bench.inprocess import InProcess
 from memra_mlx.bench.text import words
@@ -13,9 +16,9 @@ _PROBE_WORDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """In tokens: `prompt` is the long prompt, `turn` what a session grows by, `answer` what is generated.
+    """In tokens: `prompt` is how a session begins, `turn` what a session grows by, `answer` what is generated.
 
-    `turns` is the length of a session, `clients` how many ask at once.
+    `turns` is the length of a session, `clients` how many ask at once, `stall` the prompt that disturbs a stream.
     """
 
     prompt: int = 2000
@@ -23,7 +26,26 @@ class Sizes:
     answer: int = 96
     turns: int = 10
     clients: tuple[int, ...] = (1, 4, 8)
-    stall_prompt: int = 4000
+    stall: int = 4000
+
+    @classmethod
+    def parse(cls, settings: Iterable[str]) -> Sizes:
+        """From settings like `prompt=8000` and `clients=1,4`. Raises ValueError for what is not one."""
+        values: dict[str, Any] = {}
+        for setting in settings:
+            name, _, number = setting.partition("=")
+            if name not in cls.names() or not re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", number):
+                raise ValueError(f"{setting!r} is not NAME=N; names: {', '.join(cls.names())}")
+            numbers = tuple(int(part) for part in number.split(","))
+            if name != "clients" and len(numbers) > 1:
+                raise ValueError(f"{setting!r}: {name} is one number")
+            values[name] = numbers if name == "clients" else numbers[0]
+        return cls(**values)
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """What can be set."""
+        return tuple(field.name for field in fields(cls))
 
 
 @dataclass(frozen=True, slots=True)

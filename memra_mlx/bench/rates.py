@@ -25,6 +25,9 @@ from memra_mlx.bench.wire import (
 )
 
 DECODE = "decode tok/s"
+DISTURBED = "disturbed / quiet gap"
+ALONE = "constrained / free tok/s, alone"
+BATCHED = "constrained / free tok/s, batch of 4"
 _PROMPT = 64  # tokens of the short prompts here
 _QUIET = 40  # tokens of a stream before it is disturbed
 _ENDLESS = 4096
@@ -64,14 +67,19 @@ def concurrent(endpoint: Endpoint, plan: Plan, round_: int) -> list[Sample]:
 
 def throughput(clients: int) -> str:
     """The metric of `concurrent`."""
-    return f"tok/s, {clients} clients"
+    return f"tok/s, {clients} at once"
 
 
 def stall(endpoint: Endpoint, plan: Plan, round_: int) -> list[Sample]:
     """Gaps in a running stream, quiet and while a long prompt arrives."""
-    ask = Ask.text(words(plan.words(_PROMPT), plan.seed("stall", round_)), _ENDLESS)
-    long = Ask.text(words(plan.words(plan.sizes.stall_prompt), plan.seed("stall-long", round_)), 1)
-    with ThreadPoolExecutor(1) as pool, Stream(endpoint, ask) as stream:
+    running = Ask.text(words(plan.words(_PROMPT), plan.seed("stall", round_)), _ENDLESS)
+    long = Ask.text(words(plan.words(plan.sizes.stall), plan.seed("stall-long", round_)), 1)
+    return _stall_samples(*disturb(endpoint, running, long))
+
+
+def disturb(endpoint: Endpoint, running: Ask, long: Ask) -> tuple[list[float], Reply]:
+    """Send `long` while `running` generates; the times of its tokens, and the answer to `long`. Raises `BenchError`."""
+    with ThreadPoolExecutor(1) as pool, Stream(endpoint, running) as stream:
         disturbed: Future[Reply] | None = None
         for number, _ in enumerate(stream):
             if number == _QUIET:
@@ -79,8 +87,8 @@ def stall(endpoint: Endpoint, plan: Plan, round_: int) -> list[Sample]:
             if disturbed is not None and disturbed.done():
                 break
     if disturbed is None:
-        raise BenchError(f"{endpoint.name}: the stream ended after {len(stream.times)} tokens, before it was disturbed")
-    return _stall_samples(stream.times, disturbed.result())
+        raise BenchError(f"{endpoint.name}: a stream ended after {len(stream.times)} pieces, before it was disturbed")
+    return stream.times, disturbed.result()
 
 
 def _stall_samples(times: list[float], long: Reply) -> list[Sample]:
@@ -90,7 +98,7 @@ def _stall_samples(times: list[float], long: Reply) -> list[Sample]:
     return [
         Sample("quiet gap p50 ms", quiet * 1000),
         Sample("disturbed gap p95 ms", p95 * 1000),
-        Sample("disturbed / quiet gap", p95 / quiet),
+        Sample(DISTURBED, p95 / quiet),
         Sample("TTFT of the long prompt ms", long.ttft_s * 1000),
     ]
 
@@ -100,14 +108,9 @@ def constrained(endpoint: Endpoint, plan: Plan, round_: int) -> list[Sample]:
     schema = {"type": "json_schema", "json_schema": {"name": "numbers", "schema": _NUMBERS, "strict": True}}
     fetch(endpoint, Ask.chat([question(8, plan.seed("compile", round_))], 4, response_format=schema))
     samples = []
-    for clients, name in ((1, "alone"), (_BATCH, f"batch of {_BATCH}")):
+    for clients, metric in ((1, ALONE), (_BATCH, BATCHED)):
         asked = [question(plan.words(_PROMPT), plan.seed("constrained", clients, i, round_)) for i in range(clients)]
         free = decoding(together(endpoint, [Ask.chat([q], plan.sizes.answer) for q in asked]))
         bound = [Ask.chat([q], plan.sizes.answer, response_format=schema) for q in asked]
-        samples.append(Sample(constraint(name), decoding(together(endpoint, bound)) / free))
+        samples.append(Sample(metric, decoding(together(endpoint, bound)) / free))
     return samples
-
-
-def constraint(name: str) -> str:
-    """The metric of `constrained`."""
-    return f"constrained / free tok/s, {name}"

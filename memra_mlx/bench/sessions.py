@@ -17,6 +17,7 @@ WARM = "warm TTFT ms"
 COLD = "cold TTFT ms"
 COLD_OVER_WARM = "cold / warm TTFT"
 OVER_LOCAL = "warm TTFT / in-process"
+COLD_OVER_RESUMED = "cold / resumed TTFT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +92,17 @@ def restart(endpoint: Endpoint, plan: Plan, round_: int) -> list[Sample]:
     """Two turns, a restart of the server, a third; then a prompt as long as the third, cold."""
     talk = Talk(endpoint, plan, plan.seed("restart", round_))
     greeting = Ask.chat([{"role": "user", "content": "Hello"}], 2)
-    with Serving(plan.serve, endpoint):
+    with Serving(plan.serve, endpoint.base):
         talk.turn()
         talk.turn()
-    with Serving(plan.serve, endpoint):
+    with Serving(plan.serve, endpoint.base):
         fetch(endpoint, greeting)
         resumed = talk.turn()
         cold = talk.cold()
     samples = [
         Sample("resumed TTFT ms", resumed.reply.ttft_s * 1000),
         Sample(COLD, cold.ttft_s * 1000),
-        Sample("cold / resumed TTFT", cold.ttft_s / resumed.reply.ttft_s),
+        Sample(COLD_OVER_RESUMED, cold.ttft_s / resumed.reply.ttft_s),
     ]
     return [*samples, *_paid([resumed])]
 

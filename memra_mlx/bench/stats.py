@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import ceil
 
 
@@ -72,4 +73,4 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def gaps(times: Sequence[float]) -> list[float]:
     """Seconds between neighbours."""
-    return [after - before for before, after in zip(times, times[1:], strict=False)]
+    return [after - before for before, after in pairwise(times)]

@@ -6,11 +6,12 @@ from random import Random
 
 from memra_mlx.bench.wire import Message
 
-_WORDS = (
-    "the file shows a list of names and each line has one value so we read it again and then write the result "
-    "to disk before the next test runs because an error in this part would stop the whole build while other "
-    "tasks wait for a lock that no one holds when the server starts new work from its queue of open requests"
-).split()
+_TEXT = """
+the file shows a list of names and each line has one value so we read it again and then write the result to disk
+before the next test runs because an error in this part would stop the whole build while other tasks wait for a
+lock that no one holds when the server starts new work from its queue of open requests
+"""
+_WORDS = _TEXT.split()
 
 
 def words(count: int, seed: str) -> str:

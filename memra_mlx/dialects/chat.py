@@ -48,6 +48,7 @@ def parse(body: dict[str, Any], headers: Mapping[str, str]) -> Request:
         format=_format(sent.response_format),
         max_tokens=sent.max_completion_tokens or sent.max_tokens,
         stop=stops(sent.stop, "stop"),
+        stop_token_ids=tuple(sent.stop_token_ids or ()),
         n=sent.n or 1,
         stream=bool(sent.stream),
         stream_usage=bool(sent.stream_options and sent.stream_options.include_usage),

@@ -9,6 +9,7 @@ from pydantic import Field
 from memra_mlx.dialects.fields import Count, Fraction, Penalty, RepetitionPenalty, Seed, Temperature, TopK, Wire
 
 Name = Annotated[str, Field(min_length=1)]
+TokenId = Annotated[int, Field(ge=0, lt=2**31)]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
@@ -179,6 +180,7 @@ class Body(Wire):
     max_completion_tokens: Count | None = None
     max_tokens: Count | None = None
     stop: str | list[str] | None = None
+    stop_token_ids: list[TokenId] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Field(ge=1, le=8)] | None = None

@@ -61,8 +61,6 @@ def _prompt(sent: wire.Body) -> RawPrompt:
     content = _single(sent.prompt)
     if not content:
         raise invalid("prompt", "must not be empty", "invalid_argument")
-    if sent.echo and not isinstance(content, str):
-        raise invalid("echo", "needs a prompt of text, not of token ids")
     return RawPrompt(content, bool(sent.echo))
 
 

@@ -111,7 +111,9 @@ def _echo(request: Request) -> str:
     """The prompt, where it is to lead the answer's text."""
     prompt = request.input
     assert isinstance(prompt, RawPrompt)
-    return prompt.content if prompt.echo and isinstance(prompt.content, str) else ""
+    if not prompt.echo:
+        return ""
+    return prompt.content if isinstance(prompt.content, str) else prompt.shown
 
 
 def _reason(finish: Finish) -> str:

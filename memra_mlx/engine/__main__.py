@@ -20,13 +20,16 @@ def main() -> int:
     arguments = _parser().parse_args()
     logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
     _name_process()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the server's to handle
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to a whole group, they are the server's to handle
+        signal.signal(number, signal.SIG_IGN)
     options = Options(
         model=Path(arguments.model),
         context=arguments.context,
         kv_bytes=arguments.kv_bytes,
         prefill_step=arguments.prefill_step,
         stall_s=arguments.stall_ms / 1000,
+        disk=Path(arguments.disk) if arguments.disk else None,
+        disk_bytes=arguments.disk_bytes,
     )
     return run(socket.socket(fileno=arguments.fd), options)
 
@@ -39,6 +42,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kv-bytes", type=int, default=0, help="memory for KV state; 0: what the device has")
     parser.add_argument("--prefill-step", type=int, default=0, help="tokens of one evaluation; 0: by device")
     parser.add_argument("--stall-ms", type=int, default=250, help="longest pause that a prefill makes in other streams")
+    parser.add_argument("--disk", default="", help="folder for KV state on disk; none if empty")
+    parser.add_argument("--disk-bytes", type=int, default=0, help="most bytes there, with those of other engines")
     return parser
 
 

@@ -25,6 +25,7 @@ from memra_mlx.engine.protocol import (
     Fault,
     FromEngine,
     Heartbeat,
+    KvFigures,
     Progress,
     Ready,
     Started,
@@ -63,6 +64,7 @@ class EngineStatus:
     waiting: int
     memory_bytes: int
     kv_bytes: int
+    kv: KvFigures
     reason: str
 
 
@@ -117,6 +119,7 @@ class Engine:
             waiting=len(self._channels) - live,
             memory_bytes=pulse.beat.memory_bytes,
             kv_bytes=pulse.beat.kv_bytes,
+            kv=pulse.beat.kv,
             reason=self._reason,
         )
 

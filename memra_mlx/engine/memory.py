@@ -12,6 +12,7 @@ _CPU_SHARE = 0.5
 _RESERVE = 0.05
 _CPU_CACHE = 64 << 20
 _MIN_BUDGET = 64 << 20
+_ACTIVATIONS = 1 << 30  # what an evaluation takes for a moment, beside weights and KV state
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class KvShape:
 
     def bytes(self, tokens: int) -> int:
         """State of a sequence of `tokens`."""
-        rows = -(-tokens // _STEP) * _STEP
+        rows = (-(-tokens // _STEP) + 1) * _STEP  # a batch grows from whatever length it was merged at
         return self.growing * rows + sum(min(rows, window) * size for window, size in self.windows) + self.fixed
 
     @property
@@ -54,7 +55,7 @@ def default_budget(weight_bytes: int) -> int:
 def apply_limits(weight_bytes: int, budget: int) -> None:
     """Tell MLX how much it may hold."""
     total = weight_bytes + budget
-    mx.set_memory_limit(total)
+    mx.set_memory_limit(total + _ACTIVATIONS)
     mx.set_cache_limit(min(budget // 4, 4 << 30) if on_gpu() else min(budget // 4, _CPU_CACHE))
     if on_gpu():
         mx.set_wired_limit(min(total, machine_bytes()))

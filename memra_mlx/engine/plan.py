@@ -52,25 +52,33 @@ class Pace:
     def __init__(self, full: int, stall_s: float) -> None:
         self._full = full
         self._stall_s = stall_s
+        self._decode_s: float | None = None
         self._token_s: float | None = None
         self._last = _FIRST_CHUNK
 
-    def chunk(self, decode_s: float | None) -> int:
-        """Tokens of the next chunk. `decode_s` is the time of a decode step of all others, None if nothing decodes."""
-        if decode_s is None:
+    def chunk(self, *, alone: bool) -> int:
+        """Tokens of the next chunk."""
+        if alone:
             return self._full
-        if self._token_s is None:
+        if self._token_s is None or self._decode_s is None:
             return min(self._full, _FIRST_CHUNK)
-        time_s = min(self._stall_s - decode_s, decode_s * _DECODE_SHARE)
+        time_s = min(self._stall_s - self._decode_s, self._decode_s * _DECODE_SHARE)
         # one step of doubling at a time: a short chunk's speed says little of a long one's
         return min(self._full, 2 * self._last, max(_MIN_CHUNK, int(time_s / self._token_s)))
 
-    def measured(self, tokens: int, seconds: float) -> None:
+    def prefilled(self, tokens: int, seconds: float) -> None:
         """A chunk of `tokens` took `seconds`."""
         if tokens >= _MIN_CHUNK:
-            rate = seconds / tokens
-            self._token_s = rate if self._token_s is None else (self._token_s + rate) / 2
+            self._token_s = _smoothed(self._token_s, seconds / tokens, 2)
             self._last = tokens
+
+    def decoded(self, seconds: float) -> None:
+        """A step of all that decode took `seconds`."""
+        self._decode_s = _smoothed(self._decode_s, seconds, 4)
+
+
+def _smoothed(average: float | None, value: float, weight: int) -> float:
+    return value if average is None else average + (value - average) / weight
 
 
 @dataclass(frozen=True, slots=True)

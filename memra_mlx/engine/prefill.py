@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import mlx.core as mx
@@ -10,6 +11,8 @@ from mlx.nn.layers.base import Module
 from memra_mlx.cache.kv import KvStore, Resumed
 from memra_mlx.engine.job import Job
 from memra_mlx.engine.plan import Pace, snapshot_stops
+
+log = logging.getLogger("memra.engine.prefill")
 
 
 class Prefill:
@@ -22,21 +25,25 @@ class Prefill:
 
     def start(self, job: Job) -> Resumed:
         """Resume from the longest known prefix."""
-        resumed = self._store.resume(job.submit.namespace, job.tokens)
+        try:
+            resumed = self._store.resume(job.submit.namespace, job.tokens)
+        except (RuntimeError, ValueError):  # what MLX raises; a prefix that can't be put together is a miss
+            log.exception("a stored prefix could not be resumed")
+            resumed = self._store.fresh()
         job.cache, job.done = resumed.cache, resumed.length
         return resumed
 
-    def advance(self, job: Job, decode_s: float | None) -> None:
-        """Evaluate one chunk, sized by what `decode_s` (see `Pace.chunk`) leaves."""
+    def advance(self, job: Job, *, alone: bool) -> None:
+        """Evaluate one chunk; `alone` if nothing decodes meanwhile."""
         tokens = job.tokens
         stop = self._stop(job)
-        size = min(self._pace.chunk(decode_s), stop - job.done)
+        size = min(self._pace.chunk(alone=alone), stop - job.done)
         began = time.perf_counter()
         assert job.cache is not None
         self._net(mx.array([tokens[job.done : job.done + size]]), cache=job.cache)
         mx.eval([leaf.state for leaf in job.cache])
         mx.clear_cache()
-        self._pace.measured(size, time.perf_counter() - began)
+        self._pace.prefilled(size, time.perf_counter() - began)
         job.done += size
         if job.done == stop:
             self._store.keep(job.submit.namespace, tokens[: job.done], job.ends, job.cache)

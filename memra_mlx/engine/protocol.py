@@ -146,6 +146,15 @@ class Fault(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
+class KvFigures(msgspec.Struct, frozen=True):
+    """The prefix cache: entries in memory, how many were ever written and evicted, bytes on disk."""
+
+    entries: int = 0
+    inserts: int = 0
+    evictions: int = 0
+    disk_bytes: int = 0
+
+
 class Heartbeat(msgspec.Struct, frozen=True, tag=True):
     """Sent once a second from a thread of its own. `step_age_s` is the age of the last finished step of a busy engine
     (0 when idle); `steps` counts model evaluations since the start; sizes are bytes."""
@@ -156,6 +165,7 @@ class Heartbeat(msgspec.Struct, frozen=True, tag=True):
     waiting: int
     memory_bytes: int = 0
     kv_bytes: int = 0
+    kv: KvFigures = KvFigures()
 
 
 ToEngine = Submit | Cancel | SetBudget | Drain | Stop

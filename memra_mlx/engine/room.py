@@ -12,11 +12,17 @@ _COPIES = 2  # joining a batch copies the state
 
 
 class Room:
-    """The budget in bytes for live KV state (what the prefix cache holds gives way)."""
+    """The budget in bytes for live KV state (what the prefix cache holds gives way). `resting`: what MLX holds beside
+    it while nothing runs, the weights above all."""
 
-    def __init__(self, kv: KvShape, budget: int) -> None:
+    def __init__(self, kv: KvShape, budget: int, resting: int = 0) -> None:
         self._kv = kv
+        self._resting = resting
         self.budget = budget
+
+    def excess(self, used: int) -> int:
+        """How far `used` bytes in all are over the budget."""
+        return used - self._resting - self.budget
 
     def live(self, batches: Iterable[Shape], lengths: Iterable[int]) -> int:
         """Bytes of padded batches and of single sequences."""

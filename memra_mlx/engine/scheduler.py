@@ -29,6 +29,7 @@ from memra_mlx.engine.protocol import (
     Fault,
     FaultKind,
     FromEngine,
+    KvFigures,
     Progress,
     Ready,
     Started,
@@ -57,6 +58,7 @@ class Scheduler:
         self._store = store
         self._room = room
         self._send = send
+        self._pace = pace
         self._prefill = Prefill(net, store, pace)
         self._jobs: dict[str, Job] = {}
         self._queue: list[Job] = []
@@ -80,6 +82,11 @@ class Scheduler:
     def kv_bytes(self) -> int:
         """Bytes of KV state, live and kept."""
         return self._live_bytes() + self._store.nbytes
+
+    @property
+    def kv_figures(self) -> KvFigures:
+        """What the prefix cache has done."""
+        return self._store.figures
 
     def submit(self, submit: Submit, grammar: Compiled | None = None) -> None:
         """Take a request, or refuse it with a Fault. `grammar` is that of the request, compiled or about to be."""
@@ -117,11 +124,12 @@ class Scheduler:
 
     def step(self) -> None:
         """Evaluate every decoder once, then one chunk of prefill."""
-        decode_s = self._decode() if self._decoders else None
-        self._prefill_one(decode_s)
+        alone = not self._decoders
+        self._decode()
+        self._prefill_one(alone=alone)
         self._relieve()
 
-    def _decode(self) -> float:
+    def _decode(self) -> None:
         began = time.perf_counter()
         advances = [advance for decoder in list(self._decoders) for advance in self._step(decoder)]
         taken = [(advance, advance.job.draw()) for advance in advances]
@@ -129,8 +137,9 @@ class Scheduler:
             self._send(Tokens(items))
         for advance, drawn in taken:
             self._settle(advance, drawn)
+        if advances:
+            self._pace.decoded(time.perf_counter() - began)
         self._close_empty()
-        return time.perf_counter() - began
 
     def _settle(self, advance: Advance, drawn: Drawn) -> None:
         """End the job of a token that ends it, or that is none. Trouble belongs to the token after, already begun."""
@@ -165,13 +174,13 @@ class Scheduler:
         tokens = [*job.tokens, advance.token] if reason == "stop" else job.tokens
         self._end(job, reason, self._keep(job, tokens, advance.cache, len(tokens)))
 
-    def _prefill_one(self, decode_s: float | None) -> None:
+    def _prefill_one(self, *, alone: bool) -> None:
         barred = False  # behind one that has waited long for room, none may start; those that have started go on
         for job in sorted(self._queue, key=prefill_order):
             if job.cache is None and (barred or not self._start(job)):
                 barred = barred or job.passed >= _PATIENCE
             elif job.remaining > 0:
-                return self._chunk(job, decode_s)
+                return self._chunk(job, alone=alone)
             elif self._join(job):
                 self._queue.remove(job)
         return None
@@ -191,10 +200,10 @@ class Scheduler:
             job.announced = True
         return True
 
-    def _chunk(self, job: Job, decode_s: float | None) -> None:
+    def _chunk(self, job: Job, *, alone: bool) -> None:
         self.steps += 1
         try:
-            self._prefill.advance(job, decode_s)
+            self._prefill.advance(job, alone=alone)
         except Exception as fault:
             log.exception("a prefill failed")
             self._queue.remove(job)
@@ -253,7 +262,11 @@ class Scheduler:
         kept = tokens[:length]
         if cache is None or not kept or (length > len(kept) and not self._store.cuttable):
             return self._store.peek(job.submit.namespace, [*tokens, 0]) if job.announced else 0
-        return self._store.keep(job.submit.namespace, kept, job.ends, cache)
+        try:
+            return self._store.keep(job.submit.namespace, kept, job.ends, cache)
+        except (RuntimeError, ValueError):  # what MLX raises; the answer itself is whole
+            log.exception("a prefix could not be kept")
+            return 0
 
     def _rebuild(self, job: Job, fault: Exception) -> None:
         job.rebuilds += 1
@@ -271,13 +284,10 @@ class Scheduler:
         while (live := self._live_bytes()) > self._room.budget and self._decoders:
             self._give_way()
         self._store.resize(self._room.budget - live)
-        over = self._over()
-        if over > 0:
+        if self._room.excess(used_bytes()) > 0:
             mx.clear_cache()
-            self._store.resize(min(self._room.budget - live, self._store.nbytes - max(0, self._over())))
-
-    def _over(self) -> int:
-        return used_bytes() - self._ready.weight_bytes - self._room.budget
+            excess = max(0, self._room.excess(used_bytes()))
+            self._store.resize(min(self._room.budget - live, self._store.nbytes - excess))
 
     def _give_way(self) -> None:
         """Answers have outgrown the budget: the youngest of the lowest lane waits, unless it is the only one."""

@@ -14,19 +14,31 @@ from memra_mlx.fixtures import TINY_PATH
 
 _FILES = ["*.json", "*.jinja", "*.safetensors", "*.txt", "*.model", "*.tiktoken"]
 
+_LEAST_CONTEXT = 2048  # with less, the first request would spoil the model for all others
 
-def command(config: Config, spec: ModelSpec) -> tuple[EngineCommand, Path]:
+
+def command(config: Config, spec: ModelSpec, ctx_size: int = 0) -> tuple[EngineCommand, Path]:
     """The command of the engine for `spec`, and the local folder of its model. Downloads a hub id if it must.
 
-    Raises a 503 `model_load_failed` where there is no such model.
+    `ctx_size` (tokens, 0: none) is the context that a client asks for; the configured one bounds it. Raises a 503
+    `model_load_failed` where there is no such model.
     """
     kind, _, file = config.engine.partition(":")
     if kind == "scripted":
         words = Tokenizer.from_file(str(TINY_PATH / "tokenizer.json")).get_vocab_size()
         return scripted.command(Path(file), words, name=spec.id), TINY_PATH
     path = locate(spec.location)
-    arguments = ("--model", str(path), "--context", str(config.context), "--kv-bytes", str(config.kv_bytes))
-    return EngineCommand.module(spec.id, "memra_mlx.engine", *arguments), path
+    context = str(_context(config.context, ctx_size))
+    arguments = ("--model", str(path), "--context", context, "--kv-bytes", str(config.kv_bytes))
+    disk = ("--disk", str(config.cache_dir), "--disk-bytes", str(config.disk_bytes))
+    return EngineCommand.module(spec.id, "memra_mlx.engine", *arguments, *disk), path
+
+
+def _context(configured: int, asked: int) -> int:
+    if not asked:
+        return configured
+    asked = max(asked, _LEAST_CONTEXT)
+    return min(asked, configured) if configured else asked
 
 
 def check(config: Config) -> None:

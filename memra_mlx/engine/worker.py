@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import assert_never, cast
 
@@ -18,8 +18,11 @@ import msgspec
 from mlx_lm.generate import generation_stream
 from mlx_lm.models.cache import make_prompt_cache
 
+from memra_mlx.cache import fingerprint
 from memra_mlx.cache.kv import KvStore
+from memra_mlx.cache.kv_disk import DiskTier, state_form
 from memra_mlx.cache.kv_index import Index
+from memra_mlx.cache.kv_tier import NoTier, Tier
 from memra_mlx.engine.facts import gather
 from memra_mlx.engine.grammar import Grammars
 from memra_mlx.engine.grammar_tokens import load_tokens
@@ -33,6 +36,7 @@ from memra_mlx.engine.protocol import (
     Frames,
     FromEngine,
     Heartbeat,
+    KvFigures,
     SetBudget,
     Stop,
     Submit,
@@ -47,18 +51,22 @@ log = logging.getLogger("memra.engine.worker")
 _BEAT_S = 1.0
 _ORPHAN_S = 20.0  # a step that outlives the server by this much is not worth waiting for
 _FLUSH_S = 2.0
+_DISK_FLUSH_S = 8.0
 _GPU_CHUNK, _CPU_CHUNK = 2048, 512
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says; 0 is "choose". `stall_s` bounds how long a prefill may hold up decoding streams."""
+    """What the command line says; 0 is "choose". `stall_s` bounds how long a prefill may hold up decoding streams; KV
+    state also goes to `disk_bytes` below `disk`, if there is one."""
 
     model: Path
     context: int = 0
     kv_bytes: int = 0
     prefill_step: int = 0
     stall_s: float = 0.25
+    disk: Path | None = None
+    disk_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -71,12 +79,13 @@ class Vitals:
     waiting: int = 0
     memory_bytes: int = 0
     kv_bytes: int = 0
+    kv: KvFigures = field(default_factory=KvFigures)
 
     def beat(self, now: float) -> Heartbeat:
         """A heartbeat at `now` on the monotonic clock."""
         since = self.busy_since
         age = max(0.0, now - since) if since else 0.0
-        return Heartbeat(age, self.steps, self.live, self.waiting, self.memory_bytes, self.kv_bytes)
+        return Heartbeat(age, self.steps, self.live, self.waiting, self.memory_bytes, self.kv_bytes, self.kv)
 
 
 class Hangup:
@@ -162,9 +171,14 @@ class _Engine:
         self._weight_bytes = facts.ready.weight_bytes
         budget = options.kv_bytes or default_budget(self._weight_bytes)
         apply_limits(self._weight_bytes, budget)
-        self._store = KvStore(lambda: list(make_prompt_cache(model.net)), Index(budget))
+        self._tier: Tier = NoTier()
+        if options.disk and options.disk_bytes:
+            form = state_form(model.net, make_prompt_cache(model.net))
+            known = f"{fingerprint.of_weights(options.model)} {form}"
+            self._tier = DiskTier(options.disk, options.disk_bytes, known)
+        self._store = KvStore(lambda: list(make_prompt_cache(model.net)), Index(budget, tier=self._tier))
         pace = Pace(options.prefill_step or (_GPU_CHUNK if on_gpu() else _CPU_CHUNK), options.stall_s)
-        room = Room(facts.shape, budget)
+        room = Room(facts.shape, budget, resting=int(mx.get_active_memory()))
         self._scheduler = Scheduler(model.net, facts.ready, self._store, room, pace, wire.send)
         ready = facts.ready
         self._grammars = Grammars(lambda: load_tokens(options.model, ready.vocab_size, ready.eos_ids))
@@ -176,6 +190,8 @@ class _Engine:
             if self._scheduler.busy:
                 self._scheduler.step()
             self._note_vitals()
+        self._store.flush()
+        self._tier.close(_DISK_FLUSH_S)
 
     def _take_messages(self) -> bool:
         """Handle what has arrived; wait for something where there is nothing to do. False at the end."""
@@ -213,3 +229,4 @@ class _Engine:
         vitals.steps = self._scheduler.steps
         vitals.live, vitals.waiting = self._scheduler.counts
         vitals.memory_bytes, vitals.kv_bytes = used_bytes(), self._scheduler.kv_bytes
+        vitals.kv = self._scheduler.kv_figures

@@ -25,6 +25,7 @@ IDLE: dict[str, tuple[Any, ...]] = {
     "uniqueItems": (False,), "propertyNames": ({}, True, {"type": "string"}), "unevaluatedProperties": (True, {}),
     "unevaluatedItems": (True, {}), "dependentRequired": ({},), "dependentSchemas": ({},), "dependencies": ({},),
 }  # fmt: skip
+EXACT = 1 << 53
 _COUNT, _STEPS, _PATTERN = 1_000_000, 1_000, 4_000
 
 
@@ -70,6 +71,7 @@ def _check_count(value: Any, at: str) -> None:
 
 def _check_number(value: Any, at: str) -> None:
     require(isinstance(value, int | float) and not isinstance(value, bool), at, "it must be a number")
+    require(abs(value) <= EXACT, at, "it must be between -2^53 and 2^53")
 
 
 def _check_multiple(value: Any, at: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from memra_mlx.prompt.coerce import pointed
 from memra_mlx.prompt.grammar_finite import Node
-from memra_mlx.prompt.grammar_keywords import FORMATS, IDLE, REFUSED, SIMPLE, SchemaError, require
+from memra_mlx.prompt.grammar_keywords import EXACT, FORMATS, IDLE, REFUSED, SIMPLE, SchemaError, require
 
 _DEPTH, _NODES, _VALUES = 40, 2_000, 10_000
 _COMBINED = frozenset(("anyOf", "oneOf", "allOf", "$ref"))
@@ -68,6 +68,7 @@ class Reader:
         _check_counts(copy, place.path)
         if place.alone and _may_be_closed(copy):
             copy["additionalProperties"] = False
+        _drop_idle_counts(copy)
         return copy
 
     def _keyword(self, copy: dict[str, Any], key: str, value: Any, place: _Place) -> None:
@@ -97,7 +98,7 @@ class Reader:
         require(isinstance(values, list) and bool(values), at, "it must be a list with at least one value")
         self._values += len(values)
         require(self._values <= _VALUES, at, f"more than {_VALUES} values are listed")
-        require(all(_is_shallow(value) for value in values), at, "a value is nested too deeply")
+        require(all(map(_is_simple, values)), at, "a value is nested too deeply, or is a number beyond 2^53")
 
     def _reference(self, pointer: Any, at: str, alone: bool) -> str:
         local = isinstance(pointer, str) and pointer[:2] in ("#", "#/")
@@ -108,6 +109,15 @@ class Reader:
             path = pointer[1:].replace("/", ".")
             self._todo.append((self._names[key], _target(self._document, pointer, at), _Place(path, 0, alone)))
         return f"#/$defs/{self._names[key]}"
+
+
+def _drop_idle_counts(node: dict[str, Any]) -> None:
+    """Counts that hold anyhow, which llguidance would refuse."""
+    closed = node.get("additionalProperties") is False and "patternProperties" not in node
+    if closed and node.get("maxProperties", 0) >= len(node.get("properties", ())):
+        node.pop("maxProperties", None)
+    if node.get("minProperties", 0) <= len(set(node.get("required", ()))):
+        node.pop("minProperties", None)
 
 
 def _may_be_closed(node: Mapping[str, Any]) -> bool:
@@ -123,9 +133,12 @@ def _target(document: Any, pointer: str, at: str) -> Any:
         raise SchemaError(at, f"{pointer} is not in the schema") from fault
 
 
-def _is_shallow(value: Any, left: int = 20) -> bool:
+def _is_simple(value: Any, left: int = 20) -> bool:
+    """Whether it is nested at most so deep, and its numbers survive as floating point (llguidance reads them so)."""
+    if isinstance(value, int | float):
+        return abs(value) <= EXACT
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return left > 0 and all(_is_shallow(item, left - 1) for item in inner)
+    return left > 0 and all(_is_simple(item, left - 1) for item in inner)
 
 
 def _check_counts(node: dict[str, Any], path: str) -> None:

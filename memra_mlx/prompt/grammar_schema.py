@@ -100,7 +100,9 @@ def _blame(schema: Schema, problem: str) -> SchemaError:
 
 
 def _keyword_of(node: dict[str, Any], problem: str) -> str:
-    named = (key for key in node if key in problem or (key == "pattern" and "regex" in problem.lower()))
+    words = f"{problem} minProperties maxProperties" if "min/maxProperties" in problem else problem
+    names = sorted(node, key=len, reverse=True)
+    named = (key for key in names if key in words or (key == "pattern" and "regex" in problem.lower()))
     return f".{key}" if (key := next(named, None)) else ""
 
 

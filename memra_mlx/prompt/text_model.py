@@ -19,8 +19,8 @@ from memra_mlx.prompt.grammar import Grammars
 from memra_mlx.prompt.markers import Markers, find_markers
 from memra_mlx.prompt.parser import OutputParser
 from memra_mlx.prompt.probe import Boundaries, boundaries, probe, sample, switches_history
-from memra_mlx.prompt.shape import dicts, fit, narrower, tool_dicts
 from memra_mlx.prompt.sealed import Frame, Splice
+from memra_mlx.prompt.shape import dicts, fit, narrower, tool_dicts
 from memra_mlx.prompt.suffix import Known, Suffixes, call_end
 from memra_mlx.prompt.template import REFUSALS, Template
 from memra_mlx.prompt.tokens import Encoded, Encoder, plain_marks

@@ -80,12 +80,16 @@ async def inside(folder: Path, script: dict[str, Any], **options: Any) -> AsyncI
     waiting = asyncio.create_task(ready.wait())
     await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
     assert ready.is_set(), task.result()
+    here = Inside(server, new_client(f"http://127.0.0.1:{server.port}"), folder, task)
+    try:
+        yield here
+    finally:
+        await here.client.aclose()
+        server.stop(0)
+        await task
+
+
+def new_client(base: str) -> httpx.AsyncClient:
+    """A client with as many connections as it needs."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(
-        base_url=f"http://127.0.0.1:{server.port}", timeout=PATIENCE_S, limits=limits
-    ) as client:
-        try:
-            yield Inside(server, client, folder, task)
-        finally:
-            server.stop(0)
-            await task
+    return httpx.AsyncClient(base_url=base, timeout=PATIENCE_S, limits=limits)

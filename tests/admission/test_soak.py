@@ -15,17 +15,18 @@ from typing import Any, Literal
 import httpx
 import psutil
 import pytest
-from inside import CHAT, inside, until
+from inside import CHAT, inside, new_client, until
 
 from memra_mlx.admission.keyring import digest_of
+from memra_mlx.admission.outcomes import BILLABLE
 
 Kind = Literal["read", "leave", "late"]
-TOKENS = 40
+TOKENS = 30
 SCRIPT = {"script": [{"repeat": ["t ", TOKENS], "delay_ms": 40}], "prefill_s": 0.1}
 KINDS: tuple[Kind, ...] = ("read", "read", "leave", "read", "late")
 KEYS = ("mk-a", "mk-b")
-# what a client saw -> the outcome that its row must have
-MUST = {"whole": "completed", "left": "abandoned", 408: "deadline_exceeded"}
+# what a client saw -> the outcomes that its row may have; who leaves may have left the rest in its socket
+MUST = {"whole": ("completed",), "left": ("abandoned", "completed", "rejected"), 408: ("deadline_exceeded",)}
 REFUSED = ("rejected", "shed_queue", "shed_deadline")
 
 
@@ -91,12 +92,12 @@ def check(here, seen: Seen) -> Counter[str]:
         end = seen.ends[name]
         assert row["outcome"] is not None, name
         if end in MUST:
-            assert row["outcome"] == MUST[end], (name, end, row)
+            assert row["outcome"] in MUST[end], (name, end, row)
         elif end == "error" or isinstance(end, int):
             assert row["outcome"] in REFUSED, (name, end, row)
-        if row["outcome"] == "completed":
+        if end == "whole":
             assert (row["debit_prompt"], row["debit_completion"]) == seen.usage[name]
-        elif row["outcome"] != "abandoned":
+        elif row["outcome"] not in BILLABLE:
             assert (row["debit_prompt"], row["debit_completion"], row["cost"]) == (0, 0, 0)
     for name, end in seen.ends.items():
         assert name in rows or end in (429, 503), (name, end)
@@ -124,9 +125,7 @@ async def crowd(here, seen: Seen, numbers: range, during: Any) -> None:
     await during()
     await asyncio.gather(*clients)
     await here.client.aclose()  # idle connections of clients that are gone
-    here.client = httpx.AsyncClient(
-        base_url=here.client.base_url, timeout=60, limits=httpx.Limits(max_connections=None)
-    )
+    here.client = new_client(str(here.client.base_url))
 
 
 async def nothing() -> None:
@@ -148,7 +147,7 @@ async def rounds(folder, count: int) -> None:
         gc.collect()
         memory = psutil.Process().memory_info().rss
         for number in range(1, count):
-            await crowd(here, seen, range(number * 200, number * 200 + 200), nothing)
+            await crowd(here, seen, range(number * 200, number * 200 + 100), nothing)
             await settled(here, tasks_before)
         outcomes = check(here, seen)
         assert {"completed", "abandoned", "deadline_exceeded", "rejected"} <= set(outcomes)
@@ -179,7 +178,8 @@ async def test_a_drain_in_the_middle_loses_nothing_that_was_promised(tmp_path):
             await until(lambda: sum(end == 200 for end in seen.ends.values()) > 20)
             here.server.stop(0)
             await until(lambda: here.services.slots.draining)
-            promised.update(row["request_id"] for row in here.rows() if row["outcome"] is None)
+            running = {riding.run.channel.submit.id for riding in here.services.running}
+            promised.update(row["request_id"] for row in here.rows() if row["id"] in running)
             late = await here.chat(headers={"x-api-key": "mk-a"})
             assert (late.status_code, late.headers["retry-after"]) == (503, "60")
 

@@ -125,6 +125,12 @@ class Below:
     def offer(self, entry: Entry) -> None:
         self.entries[(entry.kind, entry.key)] = entry
 
+    def own(self, namespace: str) -> None:
+        assert namespace == NS
+
+    def touch(self, keys: Sequence[Key]) -> None:
+        self.touched = list(keys)
+
 
 def test_evicted_entries_come_back_from_the_tier() -> None:
     tier = Below()

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from memra_mlx.cache.disk import BytesDisk, Shelf
-from memra_mlx.cache.transcripts import FOLDER, Space, Transcript, Transcripts, closest, packed, tag_of
+from memra_mlx.cache.disk import BytesDisk, Shelf, tenant_tag
+from memra_mlx.cache.transcripts import FOLDER, Space, Transcript, Transcripts, closest, packed
 
 HOME = Space("t:one\x1fsalt", "model-a")
 LIMIT = 4 << 20
@@ -104,7 +104,8 @@ def test_a_cache_that_cannot_be_written_is_none(tmp_path: Path, caplog: pytest.L
 
 def test_only_the_owner_may_look(store: Transcripts, tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / FOLDER).stat().st_mode) == 0o700
-    assert "salt" not in tag_of(HOME.namespace)
+    assert tenant_tag("t:one\x1fsalt") == tenant_tag("t:one\x1f") != tenant_tag("t:two\x1f")
+    assert tenant_tag("salt") == tenant_tag("") != tenant_tag("t:one\x1f")
 
 
 def test_nothing_is_pickled(tmp_path: Path) -> None:
@@ -112,7 +113,7 @@ def test_nothing_is_pickled(tmp_path: Path) -> None:
     for value in ("text", 1, {"a": 1}, None):
         assert not shelf.put(b"k", value, "t")  # type: ignore[arg-type]
     assert shelf.get("text") is None  # type: ignore[arg-type]
-    assert list(shelf.keys()) == []
+    assert shelf.rows() == []
 
 
 class Boom:
@@ -134,7 +135,7 @@ def test_nothing_is_unpickled(tmp_path: Path, mode: int, monkeypatch: pytest.Mon
     index.close()
     assert shelf.get(b"k") is None
     assert shelf.get(b"e") is None
-    assert list(shelf.keys()) == []
+    assert {row.key for row in shelf.rows()} == {b"k", b"e"}
     assert not Path("exploded").exists()
 
 
@@ -179,9 +180,17 @@ def test_what_was_used_last_stays(tmp_path: Path) -> None:
         assert shelf.get(b"first") is not None
 
 
+def test_the_order_of_use_can_be_told(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path / "s", LIMIT)
+    for key in (b"a", b"b", b"c"):
+        shelf.put(key, b"x", "t")
+    shelf.use([b"b", b"a", b"gone"])
+    assert [(row.key, row.tag, row.size) for row in shelf.rows()] == [(b"c", "t", 1), (b"b", "t", 1), (b"a", "t", 1)]
+
+
 def test_a_tenants_entries_can_be_dropped(tmp_path: Path) -> None:
     shelf = Shelf(tmp_path / "s", LIMIT)
     for n in range(3):
         shelf.put(b"%d" % n, b"x", "one" if n else "two")
     assert shelf.evict("one") == 2
-    assert list(shelf.keys()) == [b"0"]
+    assert [row.key for row in shelf.rows()] == [b"0"]

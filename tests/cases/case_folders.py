@@ -11,6 +11,7 @@ from served import Served, Settings
 
 from memra_mlx.fixtures import TINY_PATH
 
+END_S = 120.0
 SECOND = "model-00002-of-00002.safetensors"
 
 
@@ -55,7 +56,7 @@ def failures(variants: Sequence[str], folder: Path) -> list[str]:
         damage(model)
         server = Served(folder / f"run-{number}", Settings([str(model)], wait_ready=False, wait_port=False))
         try:
-            code = server.wait(60)
+            code = server.wait(END_S)
         except subprocess.TimeoutExpired:
             found.append(f"{variant}: still running:\n{server.output}")
             continue

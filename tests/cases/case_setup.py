@@ -24,6 +24,7 @@ DESCRIPTIVE = {
     "model_id",
     "canary",
     "variants",
+    "metrics",
     *SCRIPT,
 }
 
@@ -45,6 +46,8 @@ def environment(needs: Mapping[str, Any]) -> dict[str, str]:
                 env["MEMRA_BLOCKING_MS_MAX"] = env["MEMRA_STREAM_TTFT_MS_MAX"] = str(int(value * 1000))
             case "alias":
                 env["MEMRA_ALIASES"] = ",".join(f"{pattern}={TINY_ID}" for pattern in value)
+            case "queue_limit":
+                env["MEMRA_QUEUE_LIMIT"] = str(value)
             case "keys":
                 env["MEMRA_API_KEY"] = KEY if value else ""
             case _ if name not in DESCRIPTIVE:

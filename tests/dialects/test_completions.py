@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -96,7 +97,6 @@ def test_null_is_not_set_and_the_published_default_holds() -> None:
         ({"max_tokens": 0}, "max_tokens"),
         ({"logprobs": True}, "logprobs"),
         ({"echo": True, "logprobs": 1}, "echo"),
-        ({"echo": True, "prompt": [1]}, "echo"),
         ({"logit_bias": {"the": 1}}, "logit_bias"),
         ({"logit_bias": {"9" * 5000: 1}}, "logit_bias"),
         ({"stop": ""}, "stop"),
@@ -133,6 +133,13 @@ def test_a_fault_is_an_error_chunk_without_done() -> None:
     data = render([*PLAIN[:3], Fail(ApiError("engine", "it broke"))])
     assert chunks(data)[-1]["error"]["code"] == "engine_error"
     assert b"[DONE]" not in data
+
+
+def test_token_ids_are_echoed_as_the_text_that_the_model_read() -> None:
+    request = parse(prompt=[1, 2], echo=True)
+    assert isinstance(request.input, RawPrompt)
+    read = replace(request, input=replace(request.input, shown="Once"))
+    assert completions.body(read, fold(PLAIN), 0)["choices"][0]["text"] == "Once upon a time"
 
 
 def test_echo_leads_the_text() -> None:

@@ -16,12 +16,13 @@ NOWHERE = "http://127.0.0.1:9"  # the discard port: whatever goes there fails at
 
 @dataclass(frozen=True)
 class Setting:
-    """Where a client runs: the server, the model, its private HOME, the folder it works in."""
+    """Where a client runs: the server, the model, its private HOME, its folder to work in, how long it may take."""
 
     base: str
     model: str
     home: Path
     folder: Path
+    patience_s: float = TIMEOUT_S
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,11 @@ def execute(argv: Sequence[str | Path], setting: Setting, env: Mapping[str, str]
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
-        out, err = process.communicate(timeout=TIMEOUT_S)
+        out, err = process.communicate(timeout=setting.patience_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
-        err += f"\nkilled after {TIMEOUT_S} s"
+        err += f"\nkilled after {setting.patience_s} s"
     return out, err, process.returncode
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+CONTENT = (b"content_block_delta", b'.delta"', b'"delta":{"content"', b'"delta":{"reasoning')
 HOP = {"connection", "keep-alive", "transfer-encoding", "proxy-connection", "te", "trailer", "upgrade"}
 
 
 @dataclass
 class Exchange:
-    """One request and its answer; `first_s` is the time from the request to the first byte of the answer's body."""
+    """One request and its answer; `first_s` is the time from the request to the first token in a stream, 0 if none."""
 
     method: str
     path: str
@@ -82,8 +83,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.close_connection = True
         while piece := response.read1(65536):
-            exchange.first_s = exchange.first_s or time.monotonic() - began
             exchange.answer += piece
+            if not exchange.first_s and any(mark in exchange.answer for mark in CONTENT):
+                exchange.first_s = time.monotonic() - began
             self.wfile.write(piece)
 
     do_GET = do_HEAD = do_POST = do_OPTIONS = _forward

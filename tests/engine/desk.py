@@ -12,6 +12,7 @@ from tiny_nets import Net
 
 from memra_mlx.cache.kv import KvStore
 from memra_mlx.cache.kv_index import Index
+from memra_mlx.cache.kv_tier import Tier
 from memra_mlx.engine.plan import Pace
 from memra_mlx.engine.protocol import Cancel, Ended, Fault, FromEngine, Sampling, Started, Submit, Token, Tokens
 from memra_mlx.engine.room import Room
@@ -23,15 +24,17 @@ BIG = 1 << 30
 class Desk:
     """Submits requests by short names and runs steps."""
 
-    def __init__(self, net: Net, *, budget: int = BIG, chunk: int = 64, span: int = 16) -> None:
+    def __init__(
+        self, net: Net, *, budget: int = BIG, chunk: int = 64, span: int = 16, tier: Tier | None = None
+    ) -> None:
         self.net = net
         self.sent: list[FromEngine] = []
-        self.store = KvStore(lambda: list(make_prompt_cache(net.loaded.net)), Index(budget, span))
+        self.store = KvStore(lambda: list(make_prompt_cache(net.loaded.net)), Index(budget, span, tier))
         self.scheduler = Scheduler(
             net.loaded.net,
             net.facts.ready,
             self.store,
-            Room(net.facts.shape, budget),
+            Room(net.facts.shape, budget, resting=int(mx.get_active_memory())),
             Pace(chunk, 0.25),
             self.sent.append,
         )

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -23,6 +24,7 @@ from memra_mlx.engine.protocol import (
     FromEngine,
     Heartbeat,
     Ready,
+    Sampling,
     SetBudget,
     Started,
     Stop,
@@ -60,9 +62,11 @@ class Process:
         return self._waiting.pop(0)
 
     def until(self, kind: type[FromEngine]) -> FromEngine:
-        while (message := self.receive()) is not None:
+        beats = 0
+        while (message := self.receive()) is not None and beats < 120:
             if isinstance(message, kind):
                 return message
+            beats += isinstance(message, Heartbeat)
         raise AssertionError(f"no {kind.__name__} came")
 
     def close(self) -> None:
@@ -83,10 +87,11 @@ def engine() -> Iterator[Process]:
 
 
 PROMPT = [4085, 300, 301, 302, 4086]
+TALKS = Sampling(logit_bias={4084: -100.0, 4086: -100.0})
 
 
 def test_a_request(engine: Process) -> None:
-    engine.send(Submit("one", PROMPT, 4))
+    engine.send(Submit("one", PROMPT, 4, TALKS))
     assert engine.until(Started) == Started("one", 0, "none")
     engine.until(Tokens)
     ended = engine.until(Ended)
@@ -100,8 +105,9 @@ def test_a_request(engine: Process) -> None:
 def test_heartbeats_come_during_a_long_prefill(engine: Process) -> None:
     engine.send(Submit("long", [300 + i % 2000 for i in range(40_000)], 4))
     engine.until(Started)
-    beats = [engine.until(Heartbeat) for _ in range(3)]
-    assert all(isinstance(beat, Heartbeat) and beat.live == 1 for beat in beats)
+    beats = [beat for _ in range(4) if isinstance(beat := engine.until(Heartbeat), Heartbeat)]
+    assert beats[0].steps < beats[-1].steps
+    assert beats[-1].live == 1
     engine.send(Cancel("long"))
     ended = engine.until(Ended)
     assert isinstance(ended, Ended)
@@ -146,46 +152,33 @@ def test_ctrl_c_is_left_to_the_server(engine: Process) -> None:
 
 
 def test_drain_then_stop() -> None:
-    process = Process(TINY_PATH)
-    process.until(Ready)
-    process.send(Submit("old", PROMPT, 3))
-    process.send(Drain())
-    process.send(Submit("new", PROMPT, 3))
-    seen = [process.until(Ended | Fault) for _ in "ab"]  # type: ignore[arg-type]
-    assert {message.id: type(message) for message in seen} == {"old": Ended, "new": Fault}  # type: ignore[union-attr]
-    process.send(Stop())
-    assert process.child.wait(60) == 0
+    with closing(Process(TINY_PATH)) as process:
+        process.until(Ready)
+        process.send(Submit("old", PROMPT, 3))
+        process.send(Drain())
+        process.send(Submit("new", PROMPT, 3))
+        seen = [process.until(Ended | Fault) for _ in "ab"]  # type: ignore[arg-type]
+        assert {message.id: type(message) for message in seen} == {"old": Ended, "new": Fault}  # type: ignore[union-attr]
+        process.send(Stop())
+        assert process.child.wait(60) == 0
 
 
 def test_it_ends_with_the_server() -> None:
-    process = Process(TINY_PATH)
-    process.until(Ready)
-    process.send(Submit("left", PROMPT, 50_000))
-    process.until(Started)
-    process.socket.close()
-    assert process.child.wait(60) == 0
+    with closing(Process(TINY_PATH)) as process:
+        process.until(Ready)
+        process.send(Submit("left", PROMPT, 50_000, TALKS))
+        process.until(Started)
+        process.socket.close()
+        assert process.child.wait(60) == 0
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        ("model.safetensors", "model.safetensors is cut"),
-        ("tokenizer.json", "has no tokenizer"),
-        ("config.json", "warp_drive"),
-    ],
-)
-def test_a_model_that_cannot_be_loaded(tmp_path: Path, damage: str, words: str) -> None:
+def test_a_model_that_cannot_be_loaded(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(TINY_PATH, tmp_path / "model"))
-    match damage:
-        case "tokenizer.json":
-            (folder / damage).unlink()
-        case "config.json":
-            (folder / damage).write_text((folder / damage).read_text().replace('"qwen3"', '"warp_drive"'))
-        case _:
-            (folder / damage).write_bytes((folder / damage).read_bytes()[:10_000])
-    process = Process(folder)
-    fault = process.until(Fault)
-    assert isinstance(fault, Fault)
-    assert (fault.id, fault.kind) == ("", "engine")
-    assert words in fault.message
-    assert process.child.wait(60) == 1
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:10_000])
+    with closing(Process(folder)) as process:
+        fault = process.until(Fault)
+        assert isinstance(fault, Fault)
+        assert (fault.id, fault.kind) == ("", "engine")
+        assert "model.safetensors is cut" in fault.message
+        assert process.child.wait(60) == 1

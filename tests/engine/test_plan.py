@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
+
 from memra_mlx.engine.memory import KvShape
 from memra_mlx.engine.plan import Pace, Shape, choose_batch, prefill_order, snapshot_stops
 from memra_mlx.engine.room import Room
@@ -33,29 +35,45 @@ def test_a_long_prefill_is_not_passed_for_ever() -> None:
 
 def test_alone_a_prefill_takes_full_chunks() -> None:
     pace = Pace(2048, 0.25)
-    assert pace.chunk(None) == 2048
-    pace.measured(2048, 10.0)
-    assert pace.chunk(None) == 2048
+    assert pace.chunk(alone=True) == 2048
+    pace.prefilled(2048, 10.0)
+    pace.decoded(0.1)
+    assert pace.chunk(alone=True) == 2048
+
+
+def settled(decode_s: float, token_s: float) -> int:
+    pace = Pace(2048, 0.25)
+    assert pace.chunk(alone=False) == 64
+    for _ in range(40):
+        pace.decoded(decode_s)
+        size = pace.chunk(alone=False)
+        pace.prefilled(size, size * token_s)
+    return size
 
 
 def test_beside_decoding_it_stays_within_the_stall() -> None:
-    pace = Pace(2048, 0.25)
-    assert pace.chunk(0.1) == 64
-    for _ in range(40):
-        size = pace.chunk(0.1)
-        pace.measured(size, size * 0.001)
-    assert 0.1 + size * 0.001 <= 0.25
-    assert size >= 100
-    assert pace.chunk(0.02) * 0.001 <= 0.03 + 0.002
-    assert pace.chunk(0.4) == 32, "a little progress, whatever the speed"
+    assert settled(decode_s=0.1, token_s=0.001) == pytest.approx(150, abs=1)
+    assert settled(decode_s=0.2, token_s=0.001) == pytest.approx(50, abs=1)
+    assert settled(decode_s=0.1, token_s=0.00001) == 2048
+    assert settled(decode_s=0.4, token_s=0.001) == 32, "a little progress, whatever the speed"
 
 
 def test_chunks_grow_by_doubling() -> None:
     pace = Pace(2048, 0.25)
-    pace.measured(64, 0.0001)
-    assert pace.chunk(0.1) == 128
-    pace.measured(128, 0.0002)
-    assert pace.chunk(0.1) == 256
+    pace.decoded(0.1)
+    pace.prefilled(64, 0.0001)
+    assert pace.chunk(alone=False) == 128
+    pace.prefilled(128, 0.0002)
+    assert pace.chunk(alone=False) == 256
+
+
+def test_one_slow_step_does_not_open_the_gate() -> None:
+    pace = Pace(2048, 10.0)
+    for seconds in (0.1, 0.1, 0.1, 1.0):
+        pace.decoded(seconds)
+    for _ in range(9):
+        pace.prefilled(2048, 2.048)
+    assert pace.chunk(alone=False) < 600
 
 
 def test_batches_of_alike_length() -> None:
@@ -76,8 +94,8 @@ def test_snapshot_stops() -> None:
 
 def test_state_bytes() -> None:
     shape = KvShape(growing=10, windows=((512, 4),), fixed=7)
-    assert shape.bytes(1) == 256 * 14 + 7
-    assert shape.bytes(10_000) == 10_240 * 10 + 512 * 4 + 7
+    assert shape.bytes(1) == 512 * 14 + 7
+    assert shape.bytes(10_000) == 10_496 * 10 + 512 * 4 + 7
     assert shape.per_token == 14
 
 

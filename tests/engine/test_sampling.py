@@ -154,5 +154,5 @@ def test_reported_logprobs_are_those_of_the_processed_logits() -> None:
     for item in desk.items("it"):
         assert item.logprob == pytest.approx(0.0, abs=1e-5)
         assert item.top
-        assert [pair[0] for pair in item.top][0] == 9
+        assert item.top[0][0] == 9
         assert len(item.top) == 2

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 from llguidance import LLMatcher, LLTokenizer
 
 import memra_mlx.fixtures
@@ -23,6 +24,11 @@ def tiny_tokens() -> LLTokenizer:
     return load_tokens(TINY, SIZE, [EOS])
 
 
+@cache
+def piece(tokens: LLTokenizer, token: int) -> bytes:
+    return tokens.decode_bytes([token])
+
+
 class Walk:
     """One answer. Endings are preferred the more, the longer it gets: closing pieces, and tokens of few bytes."""
 
@@ -35,9 +41,9 @@ class Walk:
         self.ids: list[int] = []
 
     def allowed(self) -> list[int]:
-        mask = self.matcher.compute_bitmask()
+        mask = np.frombuffer(self.matcher.compute_bitmask(), np.uint8)
         assert not self.matcher.is_error(), self.matcher.get_error()
-        return [i for i in range(self.tokens.vocab_size) if mask[i // 8] >> (i % 8) & 1]
+        return [int(i) for i in np.flatnonzero(np.unpackbits(mask, bitorder="little", count=self.tokens.vocab_size))]
 
     def run(self, patience: int = 60, limit: int = 3000) -> bytes:
         """The bytes of the answer, which ends by itself. Raises AssertionError if it does not within `limit` tokens."""
@@ -51,13 +57,19 @@ class Walk:
             self.ids.append(choice)
         raise AssertionError(f"no end: {self.tokens.decode_str(self.ids)[-200:]}")
 
+    def _bytes(self, token: int) -> bytes:
+        return piece(self.tokens, token)
+
     def _choose(self, allowed: Sequence[int], late: bool) -> int:
         if late and (forced := self._nearest_end(allowed)) is not None:
             return forced
-        short = [i for i in allowed if len(self.tokens.decode_bytes([i])) <= 3]
+        short = [i for i in self.random.sample(list(allowed), min(40, len(allowed))) if len(self._bytes(i)) <= 3]
         return self.random.choice(short if short and self.random.random() < 0.8 else list(allowed))
 
     def _nearest_end(self, allowed: Sequence[int]) -> int | None:
-        closing = [i for i in allowed if self.tokens.is_special_token(i)]
-        closing += [i for i in allowed if self.tokens.decode_bytes([i])[:1] in (b'"', b"}", b"]", b"<", b")")]
-        return self.random.choice(closing) if closing and self.random.random() < 0.7 else None
+        wanted = self.random.choice(['"', '"', "}", "]", ")", "@", "", ""])
+        for begin in (wanted, *'"}])<'):
+            closing = [i for i in allowed if self.tokens.is_special_token(i) or self._bytes(i)[:1] == begin.encode()]
+            if closing and begin:
+                return self.random.choice(closing)
+        return None

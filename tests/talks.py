@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from memra_mlx import ids
+from memra_mlx.cache.seal import Sealer
 from memra_mlx.cache.transcripts import Transcripts
 from memra_mlx.continuity import History, Settings
 from memra_mlx.dialects import chat, messages, responses
@@ -18,8 +19,10 @@ from memra_mlx.events import Answer, Begin, Event, Finish, Usage, fold
 from memra_mlx.fixtures import TINY_PATH
 from memra_mlx.prompt.text_model import Prompt, TextModel
 from memra_mlx.request import Request
+from memra_mlx.thread import Keeping
 
 CONTEXT = 4096
+KEY = b"k" * 32
 DIALECTS: dict[str, ModuleType] = {"chat": chat, "messages": messages, "responses": responses}
 CALL = '<tool_call>\n{"name": "read", "arguments": {"path":"a b", "n": 2}}\n</tool_call>'
 THOUGHT = ("<think>", "hidden words", "</think>", "\n\n")
@@ -45,11 +48,13 @@ def tokens(*pieces: str) -> list[int]:
 class Desk:
     """One server's memory of conversations, under `folder`."""
 
-    def __init__(self, folder: Path, *, namespace: str = "", **settings: Any):
+    def __init__(self, folder: Path, *, namespace: str = "", key: bytes = KEY, **settings: Any):
         self.store = Transcripts(folder, 16 << 20)
         self.namespace = namespace
         self.text = text_model()
-        self.history = History(self.text, "model", self.store, Settings(**({"context": CONTEXT} | settings)))
+        sealer = Sealer([key]) if key else None
+        limits = Settings(**({"context": CONTEXT} | settings))
+        self.history = History(Keeping(self.text, self.store, sealer), "model", limits)
 
     def parse(self, dialect: str, body: dict[str, Any]) -> Request:
         more = {"max_tokens": 99} if dialect == "messages" else {}
@@ -82,16 +87,13 @@ class Desk:
         for token in tokens(*pieces):
             message = Token("r", token)
             events = parser.push(message)
-            await thread.follow(prompt, parser, [message], events)
-            out += events
+            out += await thread.follow(prompt, parser, [message], events)
             if parser.done:
                 break
         end: list[Event] = list(parser.finish(reason))  # type: ignore[arg-type]
         usage = Usage(len(prompt.ids), cached, parser.completion_tokens, parser.reasoning_tokens)
         end.append(Finish(parser.finish_reason, usage, parser.stopped))
-        if reason != "cancelled":
-            await thread.follow(prompt, parser, [], end)
-        return out + end
+        return out + (end if reason == "cancelled" else await thread.follow(prompt, parser, [], end))
 
 
 def tool(dialect: str) -> dict[str, Any]:
