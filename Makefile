@@ -1,4 +1,4 @@
-# make serve | make test | make nightly | make lint | make install | make clients
+# make serve | make test | make nightly | make bench | make lint | make install | make clients
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -15,7 +15,7 @@ FAST := $(if $(OPENBLAS),LD_PRELOAD=$(OPENBLAS))
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 PYTEST := env $(FAST) $(ONE_THREAD) $(BIN)/python -m pytest
 
-.PHONY: install dev clients serve test nightly nightly-list lint
+.PHONY: install dev clients serve bench test nightly nightly-list lint
 
 install: $(VENV)/.installed
 
@@ -25,6 +25,9 @@ clients: $(CLIENTS)/.installed
 
 serve: install
 	exec env $(FAST) $(BIN)/memra-mlx serve $(ARGS)
+
+bench: install
+	exec env $(FAST) $(ONE_THREAD) $(BIN)/memra-mlx bench $(ARGS)
 
 test: dev clients
 	$(PYTEST) $(ARGS)

@@ -57,8 +57,11 @@ def bench(file: Path | None, **options: Any) -> None:
     """
     order = _order(options)
     about = orders.about(order)
+    results = []
     try:
-        results = orders.carry_out(order, lambda result: click.echo(report.table(result, runner.GOALS) + "\n"))
+        for result in orders.carry_out(order):
+            click.echo(report.table(result, runner.GOALS) + "\n")
+            results.append(result)
     except BenchError as fault:
         raise click.ClickException(str(fault)) from fault
     if file:

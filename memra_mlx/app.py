@@ -67,7 +67,7 @@ def build(services: Services) -> Sanic[Any, Any]:
     app.add_route(routes.metrics, "/metrics", methods=["GET"])
     for path in ("/v1/models", "/models"):
         app.add_route(routes.list_models, path, methods=["GET"], name=path.strip("/").replace("/", "_"))
-    app.add_route(routes.show_model, "/v1/models/<model_id:path>", methods=["GET"], unquote=True)
+    app.add_route(routes.show_model, "/v1/models/<model_id:path>", methods=["GET"])
     return app
 
 

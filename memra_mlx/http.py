@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from types import ModuleType
 from typing import Any
@@ -30,6 +30,8 @@ from memra_mlx.metrics import Retired
 
 log = logging.getLogger("memra.http")
 
+Body = bytes | bytearray
+_PIECE = 1 << 20
 INTERNAL = "an internal error ended this request; the server log has the details under its request id"
 
 
@@ -166,7 +168,7 @@ def read_object(http: HttpRequest, limit: int) -> dict[str, Any]:
     return value
 
 
-def decompress(data: bytes, encoding: str, limit: int) -> bytes:
+def decompress(data: Body, encoding: str, limit: int) -> Body:
     """Undo `Content-Encoding` (gzip, deflate, zstd; several in a row), never past `limit` bytes."""
     for name in reversed([part.strip().lower() for part in encoding.split(",")]):
         if name in ("", "identity"):
@@ -180,15 +182,26 @@ def decompress(data: bytes, encoding: str, limit: int) -> bytes:
     return data
 
 
-def _inflate(data: bytes, name: str, limit: int) -> bytes:
+def _inflate(data: Body, name: str, limit: int) -> Body:
+    """One encoding undone in pieces, so that a bomb costs no more than `limit` and a piece."""
+    out = bytearray()
+    for piece in _pieces(data, name):
+        out += piece
+        if len(out) > limit:
+            break
+    return out
+
+
+def _pieces(data: Body, name: str) -> Iterator[bytes]:
     if name in ("gzip", "x-gzip", "deflate"):
         stream = zlib.decompressobj(wbits=47 if name != "deflate" else 15)
-        out = stream.decompress(data, limit + 1)
-        if len(out) <= limit and not stream.eof:
-            raise zlib.error("the data ends too early")
-        return out
-    if name == "zstd":
-        with zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True) as reader:
-            return reader.read(limit + 1)
-    accepted = "gzip, deflate, zstd"
-    raise ApiError("media_type", f"content-encoding: {name!r} is not supported; accepted: {accepted}")
+        while not stream.eof:
+            piece = stream.decompress(data, _PIECE)
+            if not piece and not stream.eof:
+                raise zlib.error("the data ends too early")
+            yield piece
+            data = stream.unconsumed_tail
+    elif name == "zstd":
+        yield from zstandard.ZstdDecompressor().read_to_iter(bytes(data), write_size=_PIECE)
+    else:
+        raise ApiError("media_type", f"content-encoding: {name!r} is not supported; accepted: gzip, deflate, zstd")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote
 
 from sanic import HTTPResponse
 from sanic import Request as HttpRequest
@@ -108,9 +109,10 @@ async def list_models(http: HttpRequest) -> HTTPResponse:
 
 
 async def show_model(http: HttpRequest, model_id: str) -> HTTPResponse:
-    """GET /v1/models/{id}; the id may hold slashes."""
+    """GET /v1/models/{id}; the id may hold slashes, raw or as %2F."""
+    name = unquote(model_id)
     try:
-        entry = services(http).models.resolve(model_id)
+        entry = services(http).models.resolve(name)
     except ApiError as fault:
         raise ApiError("path", fault.message, param="model", code="model_not_found") from fault
-    return json_response(catalog.row(entry, model_id), 200)
+    return json_response(catalog.row(entry, name), 200)

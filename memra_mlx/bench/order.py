@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -40,31 +40,26 @@ class Order:
     serve: str = ""
 
 
-def carry_out(order: Order, done: Callable[[Result], None]) -> list[Result]:
-    """Measure, calling `done` after each scenario. Raises `BenchError`."""
-    results: list[Result] = []
+def carry_out(order: Order) -> Iterator[Result]:
+    """Measure; a result is yielded as soon as its scenario is over. Raises `BenchError`."""
     salt = token_hex(4)
     remote = [scenario for scenario in order.scenarios if scenario != runner.OVERHEAD]
-
-    def take(scenarios: Sequence[str], endpoints: Sequence[Endpoint], plan: Plan) -> None:
-        for result in runner.run(scenarios, endpoints, plan, order.rounds):
-            done(result)
-            results.append(result)
-
     if remote:
-        with ExitStack() as open_:
-            local = open_.enter_context(InProcess(order.local)) if order.local else None
-            with ExitStack() as running:
-                if order.serve:
-                    running.enter_context(Serving(order.serve, order.base))
-                endpoints = [_endpoint(order), *order.peers]
-                density, *_ = [words_per_token(endpoint, salt) for endpoint in endpoints]
-                plan = Plan(order.sizes, density, salt, local, order.serve)
-                take([scenario for scenario in remote if scenario != RESTART], endpoints, plan)
-            take([scenario for scenario in remote if scenario == RESTART], endpoints, plan)
+        with ExitStack() as running:
+            local = running.enter_context(InProcess(order.local)) if order.local else None
+            yield from _remote(order, remote, salt, local)
     if runner.OVERHEAD in order.scenarios:
-        take([runner.OVERHEAD], (), Plan(order.sizes, 1.0, salt))
-    return results
+        yield from runner.run([runner.OVERHEAD], (), Plan(order.sizes, 1.0, salt), order.rounds)
+
+
+def _remote(order: Order, scenarios: Sequence[str], salt: str, local: InProcess | None) -> Iterator[Result]:
+    """The scenarios that need servers; `restart` comes last, for it needs the server's place."""
+    with Serving(order.serve, order.base) if order.serve else nullcontext():
+        endpoints = [_endpoint(order), *order.peers]
+        density, *_ = [words_per_token(endpoint, salt) for endpoint in endpoints]
+        plan = Plan(order.sizes, density, salt, local, order.serve)
+        yield from runner.run([name for name in scenarios if name != RESTART], endpoints, plan, order.rounds)
+    yield from runner.run([name for name in scenarios if name == RESTART], endpoints, plan, order.rounds)
 
 
 def _endpoint(order: Order) -> Endpoint:

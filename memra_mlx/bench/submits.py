@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,35 +33,43 @@ _CALL = {"call": {"tool": "Tool1", "arguments": {"file_path": "src/main.py"}}}
 _SCRIPT = {"script": [_CALL], "ctx": 1 << 20}
 
 
-async def conversations(rounds: int, salt: str, size: int) -> list[tuple[bool, float]]:
-    """Seconds to each submit, and whether its conversation was known: `rounds` new ones of `size` bytes, and some turns
-    more of each."""
-    spent = []
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds up to one submit, by the clock and of this process's CPU. `known`: the conversation was there before."""
+
+    known: bool
+    wall_s: float
+    cpu_s: float
+
+
+async def conversations(rounds: int, salt: str, size: int) -> list[Spent]:
+    """`rounds` new conversations of `size` bytes, and some turns more of each."""
+    spent: list[Spent] = []
     with TemporaryDirectory() as folder:
         async with _services(Path(folder)) as services:
-            await _turn(services, claude_body.body(size, f"{salt}-unmeasured"))
+            await _turn(services, claude_body.body(size, f"{salt}-unmeasured"), known=False)
             for number in range(rounds):
                 spent += await _conversation(services, claude_body.body(size, f"{salt}-{number}"), f"{salt}-{number}")
     return spent
 
 
-async def _conversation(services: Services, request: dict[str, Any], seed: str) -> list[tuple[bool, float]]:
-    seconds, content = await _turn(services, request)
-    spent = [(False, seconds)]
+async def _conversation(services: Services, request: dict[str, Any], seed: str) -> list[Spent]:
+    first, content = await _turn(services, request, known=False)
+    spent = [first]
     for number in range(_WARM_TURNS):
         request = claude_body.answered(request, content, f"{seed}-warm-{number}")
-        seconds, content = await _turn(services, request)
-        spent.append((True, seconds))
+        turn, content = await _turn(services, request, known=True)
+        spent.append(turn)
     return spent
 
 
-async def _turn(services: Services, request: dict[str, Any]) -> tuple[float, list[dict[str, Any]]]:
-    """Seconds to the submit, and the content of the answer."""
+async def _turn(services: Services, request: dict[str, Any], *, known: bool) -> tuple[Spent, list[dict[str, Any]]]:
+    """One request, and the content of its answer."""
     data = json.dumps(request).encode()
-    began = time.perf_counter()
+    began, began_cpu = time.perf_counter(), time.process_time()
     parsed = messages.parse(msgspec.json.decode(data), {})
     async with admit(services, parsed, Call("/v1/messages", "bench", {})) as ticket:
-        spent = time.perf_counter() - began
+        spent = Spent(known, time.perf_counter() - began, time.process_time() - began_cpu)
         run = ticket.run
         events = [event async for batch in chosen(run, Deadline.after_ms(0), 1.0) for _, event in batch]
         await ticket.settle()

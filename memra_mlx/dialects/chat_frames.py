@@ -60,7 +60,7 @@ class Frames:
             case BlockStart() | BlockDelta() | BlockEnd():
                 scores = event.logprobs if isinstance(event, BlockDelta) else ()
                 delta = self._choices[choice].delta(event)
-                return b"" if delta is None else self._chunk(choice, delta, scores if "content" in delta else ())
+                return b"" if delta is None else self._chunk(choice, delta, () if "tool_calls" in delta else scores)
             case _:
                 assert_never(event)
 
@@ -131,7 +131,8 @@ class _Choice:
             case "text":
                 return {"content": event.text} if event.text or event.logprobs else None
             case "reasoning":
-                return {"reasoning_content": event.text, "reasoning": event.text} if event.text else None
+                spoken = event.text or event.logprobs
+                return {"reasoning_content": event.text, "reasoning": event.text} if spoken else None
             case "tool":
                 return self._more(event.text) if event.text else None
             case _:
@@ -213,7 +214,7 @@ def _custom_names(request: Request) -> frozenset[str]:
 def _all_logprobs(request: Request, blocks: tuple[Block, ...]) -> dict[str, Any] | None:
     if request.sampling.logprobs is None:
         return None
-    return _logprobs(entry for block in blocks if block.kind == "text" for entry in block.logprobs)
+    return _logprobs(entry for block in blocks if block.kind != "tool" for entry in block.logprobs)
 
 
 def _logprobs(entries: Iterable[TokenLogprob]) -> dict[str, Any]:

@@ -143,6 +143,8 @@ class Engine:
             self._phase = "closed"
             self._settled.set()
             return
+        if self._child and self._phase != "ready":
+            self._child.kill("the server stopped while it loaded")
         self._send(Drain())
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), drain_s)

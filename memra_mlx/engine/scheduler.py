@@ -16,11 +16,13 @@ import mlx.core as mx
 from mlx.nn.layers.base import Module
 
 from memra_mlx.cache.kv import KvStore
-from memra_mlx.engine.decode import Advance, Batch, Decoder, Solo
+from memra_mlx.engine.decode import Advance, Decoder
+from memra_mlx.engine.decoders import Decoders
 from memra_mlx.engine.grammar import Compiled
+from memra_mlx.engine.intake import problem
 from memra_mlx.engine.job import Job
 from memra_mlx.engine.memory import used_bytes
-from memra_mlx.engine.plan import Pace, choose_batch, prefill_order
+from memra_mlx.engine.plan import Pace, prefill_order
 from memra_mlx.engine.prefill import Prefill
 from memra_mlx.engine.protocol import (
     Cancel,
@@ -53,7 +55,6 @@ class Scheduler:
     def __init__(
         self, net: Module, ready: Ready, store: KvStore, room: Room, pace: Pace, send: Callable[[FromEngine], None]
     ) -> None:
-        self._net = net
         self._ready = ready
         self._store = store
         self._room = room
@@ -62,7 +63,7 @@ class Scheduler:
         self._prefill = Prefill(net, store, pace)
         self._jobs: dict[str, Job] = {}
         self._queue: list[Job] = []
-        self._decoders: list[Batch | Solo] = []
+        self._decoders = Decoders(net, ready, room)
         self._arrivals = 0
         self._draining = False
         self.steps = 0
@@ -92,8 +93,8 @@ class Scheduler:
         """Take a request, or refuse it with a Fault. `grammar` is that of the request, compiled or about to be."""
         if self._draining:
             return self._send(Fault(submit.id, "engine", "the engine is shutting down"))
-        if problem := _problem(submit, self._ready):
-            return self._send(Fault(submit.id, "request", problem))
+        if unable := problem(submit, self._ready):
+            return self._send(Fault(submit.id, "request", unable))
         if refusal := self._room.refusal(len(submit.prompt_ids)):
             return self._send(Fault(submit.id, "memory", refusal))
         limit = min(submit.max_tokens, self._ready.context - len(submit.prompt_ids))
@@ -131,7 +132,7 @@ class Scheduler:
 
     def _decode(self) -> None:
         began = time.perf_counter()
-        advances = [advance for decoder in list(self._decoders) for advance in self._step(decoder)]
+        advances = [advance for decoder in self._decoders for advance in self._step(decoder)]
         taken = [(advance, advance.job.draw()) for advance in advances]
         if items := [item for advance, drawn in taken if (item := _token(advance, drawn))]:
             self._send(Tokens(items))
@@ -139,22 +140,17 @@ class Scheduler:
             self._settle(advance, drawn)
         if advances:
             self._pace.decoded(time.perf_counter() - began)
-        self._close_empty()
+        self._decoders.close_empty()
 
     def _settle(self, advance: Advance, drawn: Drawn) -> None:
         """End the job of a token that ends it, or that is none. Trouble belongs to the token after, already begun."""
         job = advance.job
-        problem = job.trouble.message if drawn.finite else "the model's output is not a number (NaN)"
+        reason = job.trouble.message if drawn.finite else "the model's output is not a number (NaN)"
         if drawn.finite and advance.finish is not None:
             self._finish(advance, advance.finish)
-        elif problem is not None:
+        elif reason is not None:
             self._release(job)
-            self._fail(job, "request", problem)
-
-    def _close_empty(self) -> None:
-        for decoder in [decoder for decoder in self._decoders if not decoder.jobs]:
-            decoder.close()
-            self._decoders.remove(decoder)
+            self._fail(job, "request", reason)
 
     def _step(self, decoder: Decoder) -> list[Advance]:
         """One evaluation. A failing decoder is given up, and its jobs start again from their tokens."""
@@ -217,7 +213,7 @@ class Scheduler:
             self._send(Progress(job.id, total if job.remaining == 0 else job.done, total))
 
     def _join(self, job: Job) -> bool:
-        """Move a prefilled job to a decoder; False if there is no room now."""
+        """Move a prefilled job to a decoder; False while its grammar is not ready."""
         if job.left <= 0:
             self._end(job, "length", job.done)
             return True
@@ -226,36 +222,15 @@ class Scheduler:
         if job.grammar is not None and job.grammar.problem:
             self._fail(job, "request", f"the grammar of the answer: {job.grammar.problem}")
             return True
-        decoder = self._decoder_for(job)
-        if decoder is None:
-            job.passed += 1
-            return False
-        decoder.join(job)
+        self._decoders.join(job, self._live_bytes())
         return True
-
-    def _decoder_for(self, job: Job) -> Decoder | None:
-        live = self._live_bytes()
-        eos_ids = self._ready.eos_ids
-        if self._ready.lane_kind == "sequential":
-            self._decoders.append(Solo(self._net, eos_ids))
-            return self._decoders[-1]
-        batches = [decoder for decoder in self._decoders if isinstance(decoder, Batch)]
-        shapes = [batch.shape for batch in batches]
-        index = choose_batch(shapes, job.length, lambda i: self._room.joins(shapes[i], job.length, live))
-        if index is not None:
-            return batches[index]
-        self._decoders.append(Batch(self._net, eos_ids))
-        return self._decoders[-1]
 
     def _release(self, job: Job) -> tuple[Sequence[Any] | None, int]:
         """Take a job from wherever it is; its cache and how many of its tokens that holds."""
         if job in self._queue:
             self._queue.remove(job)
             return job.cache, job.done
-        for decoder in self._decoders:
-            if job in decoder.jobs:
-                return decoder.remove(job)
-        return None, 0
+        return self._decoders.release(job) or (None, 0)
 
     def _keep(self, job: Job, tokens: list[int], cache: Sequence[Any] | None, length: int) -> int:
         """Store the cache of `length` tokens as a prefix, cut to `tokens` if it can be; returns what can be resumed."""
@@ -291,20 +266,16 @@ class Scheduler:
 
     def _give_way(self) -> None:
         """Answers have outgrown the budget: the youngest of the lowest lane waits, unless it is the only one."""
-        decoding = [job for decoder in self._decoders for job in decoder.jobs]
-        job = max(decoding, key=lambda job: (job.lane, job.arrival))
+        job = max(self._decoders.jobs, key=lambda job: (job.lane, job.arrival))
         self._release(job)
-        self._close_empty()
+        self._decoders.close_empty()
         if len(self._jobs) == 1:
             self._fail(job, "memory", f"the answer outgrew the memory for KV state after {job.length} tokens")
         else:
             self._restart(job)
 
     def _live_bytes(self) -> int:
-        batches = [decoder.shape for decoder in self._decoders if isinstance(decoder, Batch)]
-        alone = [job.length for job in self._queue if job.cache is not None]
-        alone += [job.length for decoder in self._decoders if isinstance(decoder, Solo) for job in decoder.jobs]
-        return self._room.live(batches, alone)
+        return self._decoders.live_bytes(job.length for job in self._queue if job.cache is not None)
 
     def _fail(self, job: Job, kind: FaultKind, message: str) -> None:
         del self._jobs[job.id]
@@ -321,18 +292,3 @@ def _token(advance: Advance, drawn: Drawn) -> Token | None:
         return None
     advance.job.generated.append(advance.token)
     return Token(advance.job.id, advance.token, drawn.logprob, drawn.top)
-
-
-def _problem(submit: Submit, ready: Ready) -> str | None:
-    """Why a request cannot be run by this model at all."""
-    vocabulary = range(ready.vocab_size)
-    ids = submit.prompt_ids
-    if not ids:
-        return "the prompt is empty"
-    if len(ids) >= ready.context:
-        return f"the prompt has {len(ids)} tokens and the model's context is {ready.context}"
-    if min(ids) < 0 or max(ids) not in vocabulary:
-        return f"the prompt has a token id outside 0..{ready.vocab_size - 1}"
-    if strange := [token for token in submit.sampling.logit_bias if token not in vocabulary]:
-        return f"logit_bias: token id {strange[0]} is outside 0..{ready.vocab_size - 1}"
-    return None

@@ -103,6 +103,8 @@ async def test_models_are_listed_in_pages(tmp_path: Path):
         assert (part["first_id"], part["last_id"], part["has_more"]) == ("claude-a", "claude-a", True)
         row = (await here.client.get("/v1/models/gpt-7")).json()
         assert (row["id"], row["state"], row["context_window"]) == ("gpt-7", "ready", row["max_input_tokens"])
+        for path in ("/v1/models/gpt-org/x", "/v1/models/gpt-org%2Fx"):
+            assert (await here.client.get(path)).json()["id"] == "gpt-org/x"
         bad = await here.client.get("/v1/models", params={"limit": "many"}, headers=ANTHROPIC)
         assert (bad.status_code, bad.json()["error"]["type"]) == (400, "invalid_request_error")
 
@@ -137,3 +139,38 @@ async def test_a_long_prefill_is_bridged(tmp_path: Path, path: str):
         assert FIRST.get(path, SIGNS[path]) in frames[0]
         assert sum(frame.startswith(SIGNS[path]) for frame in frames[:said]) >= 3
         assert ENDS[path] in frames[-1]
+
+
+@pytest.mark.parametrize("path", BODIES)
+async def test_what_was_left_out_is_told_once_in_header_and_answer(tmp_path: Path, path: str):
+    limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+    telemetry = {"metadata": {"user_id": "u"}, "user": "u", "service_tier": "auto", "brand_new": {"a": 1}}
+    async with inside(tmp_path, {**WORDS, "ctx": 2048}) as here:
+
+        async def told(**more: Any) -> tuple[str, Any]:
+            answer = await here.client.post(path, json={"model": TINY_ID, **BODIES[path], **telemetry, **more})
+            assert answer.status_code == 200
+            header = answer.headers.get("x-memra-warning", "")
+            return header, (answer.text if more.get("stream") else answer.json().get("warnings", []))
+
+        assert await told() == ("", [])
+        header, [warning] = await told(**{limit: 32000})
+        assert warning == header
+        assert warning.startswith(f"{limit}: 32000 was cut to ")
+        header, text = await told(**{limit: 32000}, stream=True)
+        assert header.startswith(limit)
+        assert [line for line in text.splitlines() if '"warnings":[' in line]
+        header, text = await told(**{limit: 2500}, stream=True)
+        assert (header, '"warnings"' in text) == ("", False)
+        header, warnings = await told(ctx_size=9999)
+        assert header.startswith("ctx_size: 9999 was ignored")
+        assert len(warnings) == 1
+
+
+async def test_tools_that_nobody_runs_are_told(tmp_path: Path):
+    async with inside(tmp_path, WORDS) as here:
+        ask = {"model": TINY_ID, "input": "hi", "tools": [{"type": "web_search"}, {"type": "web_search"}]}
+        answer = await here.client.post("/v1/responses", json=ask)
+        [warning] = answer.json()["warnings"]
+        assert "web_search" in warning
+        assert answer.headers["x-memra-warning"] == warning

@@ -52,6 +52,9 @@ def test_any_changed_byte_is_damage() -> None:
         changed = data[:at] + bytes([data[at] ^ 0x41]) + data[at + 1 :]
         with pytest.raises(Damaged):
             load(io.BytesIO(changed), "k")
+        with pytest.raises(Damaged):
+            verify(io.BytesIO(changed), "k")
+    verify(io.BytesIO(data), "k")
 
 
 def test_any_cut_is_damage() -> None:

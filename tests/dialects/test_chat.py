@@ -193,7 +193,9 @@ def test_the_grammar_of_a_custom_tool():
     (tool,) = request.tools
     assert tool.grammar == ("lark", "start: /a/")
     assert "start: /a/" in tool.description
-    assert parse(tools=[{"type": "custom", "custom": {"name": "p", "format": {"type": "text"}}}]).tools[0].grammar is None
+    assert (
+        parse(tools=[{"type": "custom", "custom": {"name": "p", "format": {"type": "text"}}}]).tools[0].grammar is None
+    )
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,44 @@ def test_logprobs():
     assert body(asked, fold(stream()), 7)["choices"][0]["logprobs"] == {"content": [], "refusal": None}
 
 
+def test_reasoning_has_logprobs_too():
+    asked = replace(REQUEST, sampling=Sampling(logprobs=0))
+    so, hi = TokenLogprob("so", 1, -0.5), TokenLogprob("hi", 2, -0.25)
+    events = stream(
+        [BlockStart(0, "reasoning"), BlockDelta(0, "so", (so,)), BlockEnd(0)],
+        [BlockStart(1, "text"), BlockDelta(1, "hi", (hi,)), BlockEnd(1)],
+    )
+    told = body(asked, fold(events), 7)["choices"][0]["logprobs"]["content"]
+    assert [entry["token"] for entry in told] == ["so", "hi"]
+    streamed = [chunk["choices"][0]["logprobs"] for chunk in rendered(events, asked)]
+    assert [entry["content"][0]["token"] for entry in streamed if entry] == ["so", "hi"]
+
+
+@pytest.mark.parametrize("stepwise", [False, True], ids=["one after the other", "in turns"])
+def test_several_choices_accumulate(stepwise: bool):
+    asked = replace(COUNTED, n=2)
+    told = stream(text(0, "Hi"), call(1, "weather", OSLO), reason="tool_calls")
+    sides = [told, stream(text(0, "Yo"))]
+    pairs = [(event, choice) for choice, side in enumerate(sides) for event in side]
+    pairs.sort(key=lambda pair: sides[pair[1]].index(pair[0]) if stepwise else 0)
+    frames = Frames(asked, 7)
+    data = b"".join(frames.push(event, choice) for event, choice in pairs)
+    assert data.endswith(b"data: [DONE]\n\n")
+    assert data.count(b"[DONE]") == 1
+    with client(data, "text/event-stream").chat.completions.stream(**ASK, n=2) as events:
+        final = events.get_final_completion()
+    whole = body(asked, fold(sides[0]), 7, [fold(sides[1])])
+    for choice, plain in zip(final.choices, whole["choices"], strict=True):
+        assert (choice.index, choice.finish_reason) == (plain["index"], plain["finish_reason"])
+        assert choice.message.content == plain["message"]["content"]
+    (made,) = final.choices[0].message.tool_calls or ()
+    assert (made.function.name, made.function.arguments) == ("weather", OSLO)
+    assert final.choices[1].message.tool_calls is None
+    assert final.usage is not None
+    assert final.usage.model_dump(exclude_none=True) == whole["usage"]
+    assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (30, 18)
+
+
 def test_a_comment_keeps_the_stream_alive():
     frames = Frames(REQUEST, 7)
     frames.push(Begin("id_1", "tiny", 3, 0))

@@ -105,7 +105,7 @@ def test_what_never_fits_is_refused() -> None:
     desk.submit("big", prompt_of(1500, 1))
     assert desk.fault("big").kind == "memory"
     assert "1500 tokens" in desk.fault("big").message
-    assert len(desk.answer(prompt_of(900, 1), 5)) == 5
+    assert len(desk.answer(prompt_of(700, 1), 5)) == 5
 
 
 def test_what_does_not_fit_now_waits() -> None:
@@ -126,20 +126,26 @@ def test_what_does_not_fit_now_waits() -> None:
 
 
 def test_answers_that_outgrow_the_budget_take_turns() -> None:
-    desk = Desk(random_net("full"), budget=budget_for(1280))
-    for id in "ab":
-        desk.submit(id, prompt_of(100, ord(id)), 500)
+    desk = Desk(random_net("full"))
+    for id in "abc":
+        desk.submit(id, prompt_of(100, ord(id)), 30)
+    desk.until(lambda: len(desk.tokens("c")) >= 10)
+    desk.scheduler.set_budget(1100 * desk.net.facts.shape.growing)
+    assert desk.scheduler.counts == (3, 0)
+    assert [job.id for job in desk.scheduler._queue] == ["c"]
     desk.run()
-    for id in "ab":
-        assert len(desk.tokens(id)) == 500
-        assert desk.tokens(id)[:30] == Desk(random_net("full")).answer(prompt_of(100, ord(id)), 30)
+    for id in "abc":
+        assert desk.tokens(id) == Desk(random_net("full")).answer(prompt_of(100, ord(id)), 30)
 
 
 def test_an_answer_that_outgrows_the_budget_alone_fails() -> None:
-    desk = Desk(random_net("full"), budget=budget_for(512))
-    desk.submit("a", prompt_of(200, 1), 3000)
-    desk.run()
+    desk = Desk(random_net("full"))
+    desk.submit("a", prompt_of(100, 1), 3000)
+    desk.until(lambda: len(desk.tokens("a")) >= 3)
+    desk.scheduler.set_budget(400 * desk.net.facts.shape.growing)
     assert desk.fault("a").kind == "memory"
+    assert "outgrew" in desk.fault("a").message
+    assert not desk.scheduler.busy
 
 
 def test_a_smaller_budget_empties_the_store_and_is_kept() -> None:

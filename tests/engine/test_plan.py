@@ -111,6 +111,6 @@ def test_room() -> None:
 
 def test_what_never_fits_is_refused_with_numbers() -> None:
     room = Room(KvShape(growing=1024), budget=8 << 20)
-    assert room.refusal(4000) is None
+    assert room.refusal(3500) is None
     assert "a prompt of 6000 tokens needs 12 MiB" in str(room.refusal(6000))
     assert "share is 8 MiB" in str(room.refusal(6000))

@@ -32,10 +32,11 @@ def piece(tokens: LLTokenizer, token: int) -> bytes:
 class Walk:
     """One answer. Endings are preferred the more, the longer it gets: closing pieces, and tokens of few bytes."""
 
-    def __init__(self, text: str, seed: int, tokens: LLTokenizer | None = None, eos: int = EOS):
+    def __init__(self, text: str, seed: int, tokens: LLTokenizer | None = None, ends: Sequence[str] = ()):
         self.tokens = tokens or tiny_tokens()
         self.random = random.Random(seed)
-        self.eos = eos
+        self.eos = EOS
+        self.ends = ends
         self.matcher = LLMatcher(self.tokens, text, log_level=0, limits=LIMITS)
         assert not self.matcher.is_error(), self.matcher.get_error()
         self.ids: list[int] = []
@@ -52,10 +53,21 @@ class Walk:
             late = len(self.ids) > patience
             if self.eos in allowed and (late or len(allowed) == 1 or self.random.random() < 0.3):
                 return self.tokens.decode_bytes(self.ids)
+            if late and self._end():
+                continue
             choice = self._choose([i for i in allowed if i != self.eos], late)
             assert self.matcher.consume_token(choice)
             self.ids.append(choice)
         raise AssertionError(f"no end: {self.tokens.decode_str(self.ids)[-200:]}")
+
+    def _end(self) -> bool:
+        """Write one of `ends`, if it can stand here."""
+        for end in self.ends:
+            ids = self.tokens.tokenize_str(end)
+            if self.matcher.validate_tokens(ids) == len(ids):
+                self.ids += ids
+                return self.matcher.consume_tokens(ids)
+        return False
 
     def _bytes(self, token: int) -> bytes:
         return piece(self.tokens, token)
