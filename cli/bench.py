@@ -64,8 +64,10 @@ def bench(file: Path | None, **options: Any) -> None:
             results.append(result)
     except BenchError as fault:
         raise click.ClickException(str(fault)) from fault
-    if file:
-        file.write_text(json.dumps(report.document(results, runner.GOALS, about), indent=1, ensure_ascii=False))
+    finally:
+        if file:
+            found = report.document(results, runner.GOALS, about)
+            file.write_text(json.dumps(found, indent=1, ensure_ascii=False))
 
 
 def _order(options: dict[str, Any]) -> orders.Order:

@@ -70,8 +70,8 @@ Start = Callable[[ModelSpec, int], tuple[EngineCommand, Path]]
 
 
 class Models:
-    """Resolves names and owns engines. `start` turns a spec and a context (tokens, 0: the configured one) into an engine
-    command and the model's local folder."""
+    """Resolves names and owns engines. `start` turns a spec and a context (tokens, 0: the configured one) into the
+    command of an engine and the local folder of its model."""
 
     def __init__(self, config: Config, start: Start, on_failed: Callable[[str], None]):
         self._config = config

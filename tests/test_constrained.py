@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import anthropic
@@ -56,12 +57,19 @@ class Signal(BaseModel):
     next: Literal["stop", "go"] | None
 
 
-def openai_of(live: Served) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{live.base}/v1", api_key="x", max_retries=0, timeout=600)
+@dataclass(frozen=True)
+class Clients:
+    openai: openai.OpenAI
+    anthropic: anthropic.Anthropic
+    model: str
 
 
-def anthropic_of(live: Served) -> anthropic.Anthropic:
-    return anthropic.Anthropic(base_url=live.base, api_key="x", max_retries=0, timeout=600)
+@pytest.fixture(scope="module")
+def clients(live: Served) -> Iterator[Clients]:
+    first = openai.OpenAI(base_url=f"{live.base}/v1", api_key="x", max_retries=0, timeout=600)
+    second = anthropic.Anthropic(base_url=live.base, api_key="x", max_retries=0, timeout=600)
+    with first, second:
+        yield Clients(first, second, live.model)
 
 
 def check_calls(calls: list[tuple[str, str]]) -> None:
@@ -70,35 +78,35 @@ def check_calls(calls: list[tuple[str, str]]) -> None:
         jsonschema.validate(json.loads(arguments), TOOLS[name])
 
 
-def responses_parsed(live: Served, seed: int) -> None:
-    answer = openai_of(live).responses.parse(
-        model=live.model, input="A lamp?", text_format=Lamp, temperature=1, max_output_tokens=300,
+def responses_parsed(clients: Clients, seed: int) -> None:
+    answer = clients.openai.responses.parse(
+        model=clients.model, input="A lamp?", text_format=Lamp, temperature=1, max_output_tokens=300,
         reasoning={"effort": "none"}, extra_body={"seed": seed},
     )  # fmt: skip
     assert isinstance(answer.output_parsed, Lamp)
 
 
-def chat_parsed(live: Served, seed: int) -> None:
-    answer = openai_of(live).chat.completions.parse(
-        model=live.model, messages=[{"role": "user", "content": "A lamp?"}], response_format=Lamp, temperature=1,
+def chat_parsed(clients: Clients, seed: int) -> None:
+    answer = clients.openai.chat.completions.parse(
+        model=clients.model, messages=[{"role": "user", "content": "A lamp?"}], response_format=Lamp, temperature=1,
         max_tokens=300, reasoning_effort="none", seed=seed,
     )  # fmt: skip
     assert isinstance(answer.choices[0].message.parsed, Lamp)
 
 
-def messages_parsed(live: Served, seed: int) -> None:
-    answer = anthropic_of(live).messages.parse(
-        model=live.model, messages=[{"role": "user", "content": f"A signal? {seed}"}], output_format=Signal,
+def messages_parsed(clients: Clients, seed: int) -> None:
+    answer = clients.anthropic.messages.parse(
+        model=clients.model, messages=[{"role": "user", "content": f"A signal? {seed}"}], output_format=Signal,
         max_tokens=300, thinking={"type": "disabled"}, extra_body={"temperature": 1},
     )  # fmt: skip
     assert isinstance(answer.parsed_output, Signal)
 
 
-def chat_called(live: Served, seed: int) -> None:
+def chat_called(clients: Clients, seed: int) -> None:
     named: Any = {"type": "function", "function": {"name": "set_light"}}
     tools: Any = [{"type": "function", "function": {"name": n, "parameters": s}} for n, s in TOOLS.items()]
-    answer = openai_of(live).chat.completions.create(
-        model=live.model, messages=[{"role": "user", "content": "hi"}], tools=tools,
+    answer = clients.openai.chat.completions.create(
+        model=clients.model, messages=[{"role": "user", "content": "hi"}], tools=tools,
         tool_choice="required" if seed % 2 else named, parallel_tool_calls=False, temperature=1, max_tokens=300,
         reasoning_effort="none", seed=seed,
     )  # fmt: skip
@@ -109,10 +117,10 @@ def chat_called(live: Served, seed: int) -> None:
     )
 
 
-def responses_called(live: Served, seed: int) -> None:
+def responses_called(clients: Clients, seed: int) -> None:
     tools: Any = [{"type": "function", "name": n, "parameters": s, "strict": False} for n, s in TOOLS.items()]
-    answer = openai_of(live).responses.create(
-        model=live.model, input="hi", tools=tools, parallel_tool_calls=False, temperature=1, max_output_tokens=300,
+    answer = clients.openai.responses.create(
+        model=clients.model, input="hi", tools=tools, parallel_tool_calls=False, temperature=1, max_output_tokens=300,
         tool_choice="required" if seed % 2 else {"type": "function", "name": "set_light"},
         reasoning={"effort": "none"}, extra_body={"seed": seed},
     )  # fmt: skip
@@ -120,13 +128,13 @@ def responses_called(live: Served, seed: int) -> None:
     check_calls([(item.name, item.arguments) for item in answer.output if item.type == "function_call"])
 
 
-def messages_called(live: Served, seed: int) -> None:
+def messages_called(clients: Clients, seed: int) -> None:
     tools: Any = [{"name": n, "input_schema": s} for n, s in TOOLS.items()]
     choice: Any = (
         {"type": "any", "disable_parallel_tool_use": True} if seed % 2 else {"type": "tool", "name": "set_light"}
     )
-    answer = anthropic_of(live).messages.create(
-        model=live.model, messages=[{"role": "user", "content": f"hi {seed}"}], tools=tools, tool_choice=choice,
+    answer = clients.anthropic.messages.create(
+        model=clients.model, messages=[{"role": "user", "content": f"hi {seed}"}], tools=tools, tool_choice=choice,
         max_tokens=300, thinking={"type": "disabled"}, extra_body={"temperature": 1},
     )  # fmt: skip
     assert answer.stop_reason == "tool_use"
@@ -136,21 +144,21 @@ def messages_called(live: Served, seed: int) -> None:
 RUNS = (responses_parsed, chat_parsed, messages_parsed, chat_called, responses_called, messages_called)
 
 
-def repeat(run: Callable[[Served, int], None], live: Served, count: int) -> None:
+def repeat(run: Callable[[Clients, int], None], clients: Clients, count: int) -> None:
     with ThreadPoolExecutor(PLACES) as pool:
-        for done in [pool.submit(run, live, seed) for seed in range(count)]:
+        for done in [pool.submit(run, clients, seed) for seed in range(count)]:
             done.result()
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_every_answer_is_valid(live: Served, run: Callable[[Served, int], None]) -> None:
-    repeat(run, live, SHORT)
+def test_every_answer_is_valid(clients: Clients, run: Callable[[Clients, int], None]) -> None:
+    repeat(run, clients, SHORT)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("run", RUNS)
-def test_very_many_answers_are_valid(live: Served, run: Callable[[Served, int], None]) -> None:
-    repeat(run, live, LONG)
+def test_very_many_answers_are_valid(clients: Clients, run: Callable[[Clients, int], None]) -> None:
+    repeat(run, clients, LONG)
 
 
 def post(live: Served, path: str, body: dict[str, Any]) -> httpx.Response:
@@ -178,11 +186,11 @@ def test_reasoning_comes_first_and_a_cut_in_it_is_no_answer(live: Served) -> Non
     pytest.fail("it never reasoned")
 
 
-def test_a_stream_with_logprobs_and_a_seed(live: Served) -> None:
+def test_a_stream_with_logprobs_and_a_seed(clients: Clients) -> None:
     body = ask(BOOL, reasoning_effort="none", seed=5, logprobs=True, top_logprobs=2)
     texts = []
     for _ in range(2):
-        with openai_of(live).chat.completions.create(model=live.model, stream=True, **body) as stream:
+        with clients.openai.chat.completions.create(model=clients.model, stream=True, **body) as stream:
             chunks = [chunk.choices[0] for chunk in stream if chunk.choices]
         texts.append("".join(chunk.delta.content or "" for chunk in chunks))
         assert sum(len(chunk.logprobs.content or ()) for chunk in chunks if chunk.logprobs) > 0

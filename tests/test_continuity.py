@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from talks import CALL, DIALECTS, OPENED, THOUGHT, Desk, answered, text_model, tokens, user
 
-from memra_mlx import ids
+from memra_mlx import config, ids
 from memra_mlx.prompt.text_model import Prompt
 
 TALKS = list(DIALECTS)
@@ -238,3 +238,19 @@ def test_a_prompt_that_was_rendered_logs_what_the_engine_knew(desk: Desk, caplog
     prompt, _ = desk.ask("chat", body, "Bye.", cached=7)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line == f"continuation match=tokens ids=0 cached=7 prompt={len(prompt.ids)} source=memory"
+
+
+def test_the_settings_of_history_and_seals(tmp_path: Path) -> None:
+    def loaded(**flags: Any) -> config.Config:
+        (tmp_path / "config.toml").touch()
+        return config.load(flags, tmp_path / "config.toml", env={})
+
+    assert loaded().history_law("m") == "keep"
+    assert loaded(history_reasoning="template").history_law("m") == "template"
+    both = loaded(history_reasoning="m=template, other=keep")
+    assert [both.history_law(name) for name in ("m", "other", "third")] == ["template", "keep", "keep"]
+    with pytest.raises(config.ConfigError, match="keep or template"):
+        loaded(history_reasoning="drop")
+    with pytest.raises(config.ConfigError) as caught:
+        loaded(seal_key="secretsecret")
+    assert "secretsecret" not in str(caught.value)

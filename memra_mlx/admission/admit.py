@@ -245,7 +245,10 @@ def timeout_ms(request: Request, services: Services, *, closed: bool) -> int:
 
 
 async def ready_model(models: Models, entry: Entry, ctx_size: int = 0) -> Loaded:
-    """The model of `entry`, loaded with a context of `ctx_size` tokens (0: its own) if this loads it. While the first model still loads the answer is a 503 with a time to retry."""
+    """The model of `entry`, loaded with a context of `ctx_size` tokens (0: its own) if this loads it.
+
+    While the first model still loads the answer is a 503 with a time to retry.
+    """
     if entry is models.default and entry.loaded is None and entry.phase == "loading":
         raise ApiError("unavailable", f"{entry.spec.id} is loading", code="model_loading", retry_after_s=2)
     return await models.get(entry, ctx_size)

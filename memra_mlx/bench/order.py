@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -45,8 +45,7 @@ def carry_out(order: Order) -> Iterator[Result]:
     salt = token_hex(4)
     remote = [scenario for scenario in order.scenarios if scenario != runner.OVERHEAD]
     if remote:
-        with ExitStack() as running:
-            local = running.enter_context(InProcess(order.local)) if order.local else None
+        with InProcess(order.local) if order.local else nullcontext() as local:
             yield from _remote(order, remote, salt, local)
     if runner.OVERHEAD in order.scenarios:
         yield from runner.run([runner.OVERHEAD], (), Plan(order.sizes, 1.0, salt), order.rounds)

@@ -131,7 +131,7 @@ class Constraint:
     def __call__(self, tokens: mx.array, logits: mx.array) -> mx.array:
         """Masked logits (1, vocabulary); `tokens` are those of prompt and answer. Raises `GrammarError`."""
         # the model computes them while the mask is made, which waits for the last token alone
-        mx.async_eval(logits)  # type: ignore[no-untyped-call]
+        mx.async_eval(logits)
         if len(tokens) > self._seen:
             self._follow(cast(list[int], tokens[self._seen :].tolist()))
             self._seen = len(tokens)

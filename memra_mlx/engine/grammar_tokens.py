@@ -41,7 +41,7 @@ class _Bytes:
 
         from memra_mlx.prompt.detokenizer import Vocabulary
 
-        self._tokenizer = load_tokenizer(path)  # type: ignore[no-untyped-call]
+        self._tokenizer = load_tokenizer(path)
         vocabulary = Vocabulary(self._tokenizer)
         self.eos_token_id = eos_ids[0]
         self.bos_token_id = self._tokenizer.bos_token_id

@@ -59,6 +59,22 @@ def _memory(scene: Scene) -> list[str]:
     return [] if grown < 2 * scene.body_limit else [f"peak memory grew by {grown >> 20} MiB"]
 
 
+def _metric(scene: Scene, pattern: str) -> float | None:
+    """A number of the Prometheus text that was just fetched."""
+    found = re.search(rf"^memra_{pattern} (\S+)$", scene.answers[-1].text, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+def _idle(scene: Scene) -> list[str]:
+    running = _metric(scene, "requests_running")
+    return [] if running == 0 else [f"{running} requests are running"]
+
+
+def _idle_and_cancelled(scene: Scene) -> list[str]:
+    left = _metric(scene, r'requests_total\{outcome="abandoned".*\}')
+    return _idle(scene) + ([] if left == 1 else [f"{left} requests were cancelled"])
+
+
 # sentence -> check; the first that matches counts
 WORDS: tuple[tuple[str, Callable[[Scene], list[str]]], ...] = (
     (r"^client leaves|^twenty clients leave", _unchecked),
@@ -68,7 +84,9 @@ WORDS: tuple[tuple[str, Callable[[Scene], list[str]]], ...] = (
     (r"^8 answers, all 200", _eight),
     (r"^some answers are 200; the rest are 429/503", _some_ok),
     (r"^server memory grows by less than 2x the body limit", _memory),
-    (r"^running requests = 0|^prefix cache bytes <= cap|^du of the cache folder", _not_yet),
+    (r"^running requests = 0, cancelled = 1", _idle_and_cancelled),
+    (r"^running requests = 0", _idle),
+    (r"^prefix cache bytes <= cap|^du of the cache folder", _not_yet),
 )
 
 

@@ -17,14 +17,11 @@ SHORT = {"kal-01-anthropic-pings": {"prefill_s": 17}, "kal-02-openai-comments": 
 LONG = {"kal-04-long-plain-request"}
 # Cases that cannot pass yet, and why. One that begins to pass has to leave this table.
 LATER = {
-    "can-01-leave-in-prefill": "metrics",
-    "can-02-leave-in-decode": "metrics",
     "dsk-01-survives-restart": "KV on disk",
     "dsk-02-damaged-file": "KV on disk",
     "dsk-04-size-limit": "KV on disk",
     "dsk-07-disk-full": "KV on disk",
     "err-07-unknown-fields": "it sends truncation: auto, which the seed tells us to refuse with a 400",
-    "err-10-busy-and-retry": "a limit of the queue",
     "mem-01-cache-cap": "metrics",
     "smp-01-seed": "the embedded model is too sure of its answer for two seeds to differ",
     "str-01-schema-is-enforced": "the embedded model does not end free JSON",

@@ -44,7 +44,7 @@ IS_PATCH = re.compile(
 )
 RECURSIVE = 'start: sum\nsum: product | sum "+" product\nproduct: /[0-9]+/ | "(" sum ")"\n'
 BY_MODULE = {style.module: style for style in STYLES}
-ENDS = ("\\n*** End Patch", "\n*** End Patch")
+ENDS = ("\n*** End Patch", "\n+x", "\\n*** End Patch", "\\n+x")
 
 
 def custom(syntax: str, definition: str) -> Tool:
@@ -73,7 +73,7 @@ def test_patches(style: str) -> None:
 
 @pytest.mark.parametrize("style", BY_MODULE)
 def test_patterns(style: str) -> None:
-    pattern = r'(?:[a-c"\\]{2,3}-\d\d|x[^y\s]{1,4}z)'
+    pattern = r'(?:[a-c"\\]{2,3}-[0-9]{2}|x[^y\s]{1,4}z)'
     for text in inputs(style, custom("regex", f"^{pattern}$"), 4):
         assert re.fullmatch(pattern, text), text
 
