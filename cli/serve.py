@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -45,4 +48,13 @@ def serve(file: Path | None, **flags: Any) -> None:
         status = asyncio.run(Server(settings).run(lambda line: click.echo(line)))
     except (OSError, config.ConfigError) as fault:
         raise click.ClickException(str(getattr(fault, "strerror", None) or fault)) from fault
-    raise SystemExit(status)
+    leave(status)
+
+
+def leave(status: int) -> NoReturn:
+    """End the process with `status`. All is closed and written by now; tearing the interpreter down as well would race
+    with the native threads of MLX and the tokenizers, which now and then ends in an abort instead of our status."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -95,9 +95,9 @@ class _TextPieces:
         self._stream = stream
 
     def add(self, token: int) -> str:
-        self._stream.add_token(token)  # type: ignore[no-untyped-call]
+        self._stream.add_token(token)
         return str(self._stream.last_segment)
 
     def finish(self) -> str:
-        self._stream.finalize()  # type: ignore[no-untyped-call]
+        self._stream.finalize()
         return str(self._stream.last_segment)

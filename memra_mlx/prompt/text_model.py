@@ -99,7 +99,7 @@ class TextModel:
 
         extra = {"chat_template": chat_template} if chat_template is not None else None
         eos = load_config(path).get("eos_token_id")
-        tokenizer: TokenizerWrapper = load_tokenizer(path, extra, eos_token_ids=eos)  # type: ignore[no-untyped-call]
+        tokenizer: TokenizerWrapper = load_tokenizer(path, extra, eos_token_ids=eos)
         return cls(tokenizer, extra_tokens)
 
     def prompt(self, request: Request) -> Prompt:
