@@ -11,13 +11,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.engine]
 FIRST_TOKEN_S = 60.0
 
 
-def data_file(setting: Setting, seed: str) -> tuple[int, int]:
-    """Write data.txt: (its lines, its bytes)."""
+def data_files(setting: Setting, seed: str) -> tuple[int, int]:
+    """Write data.txt with some lines and total.txt with a number; returns how many lines, and the number."""
     dice = random.Random(seed)
-    lines = dice.randint(3, 9)
+    lines, total = dice.randint(3, 9), dice.randint(100, 999)
     text = "".join(f"row {n} {'x' * dice.randint(1, 9)}\n" for n in range(lines))
     (setting.folder / "data.txt").write_text(text)
-    return lines, len(text)
+    (setting.folder / "total.txt").write_text(f"{total}\n")
+    return lines, total
 
 
 def shown(outcome: Outcome, recorder: Recorder) -> str:
@@ -30,27 +31,28 @@ def ran(exchanges: list[Exchange], printed: str) -> bool:
     return any(printed in text for e in exchanges if e.body for text in tool_results(e.body))
 
 
-def ask(client: Client, setting: Setting, recorder: Recorder, command: str, number: int, resume: bool) -> None:
+def ask(client: Client, setting: Setting, recorder: Recorder, command: str, printed: str, resume: bool) -> None:
     """One turn: the tool runs, its result comes back, the final text says the number, all went well."""
+    number = printed.split()[0]
     lead = "Now run" if resume else "Run"
     before = len(recorder.generations())
     outcome = client(setting, f"{lead} `{command}` and tell me the number", resume)
     turn = recorder.generations()[before:]
     assert outcome.code == 0, shown(outcome, recorder)
     assert re.search(rf"\b{number}\b", outcome.final), shown(outcome, recorder)
-    assert ran(turn, f"{number} data.txt"), shown(outcome, recorder)
+    assert ran(turn, printed), shown(outcome, recorder)
     assert [e.status for e in turn if e.status != 200] == [], shown(outcome, recorder)
 
 
 @pytest.mark.parametrize("client", [claude, codex], ids=["claude", "codex"])
 def test_two_turns(client: Client, setting: Setting, recorder: Recorder) -> None:
-    lines, size = data_file(setting, client.__name__)
-    ask(client, setting, recorder, "wc -l data.txt", lines, resume=False)
+    lines, total = data_files(setting, client.__name__)
+    ask(client, setting, recorder, "wc -l data.txt", f"{lines} data.txt", resume=False)
     assert 0 < recorder.generations()[0].first_s <= FIRST_TOKEN_S
-    ask(client, setting, recorder, "wc -c data.txt", size, resume=True)
+    ask(client, setting, recorder, "head -n 1 total.txt", f"{total}", resume=True)
 
 
 @pytest.mark.parametrize("client", [opencode, pi], ids=["opencode", "pi"])
 def test_one_turn(client: Client, setting: Setting, recorder: Recorder) -> None:
-    lines, _ = data_file(setting, client.__name__)
-    ask(client, setting, recorder, "wc -l data.txt", lines, resume=False)
+    lines, _ = data_files(setting, client.__name__)
+    ask(client, setting, recorder, "wc -l data.txt", f"{lines} data.txt", resume=False)
