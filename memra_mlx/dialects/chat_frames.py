@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
 from memra_mlx.dialects import sse
+from memra_mlx.dialects.content import UNLIKELY
 from memra_mlx.dialects.openai_error import error
 from memra_mlx.events import (
     Answer,
@@ -23,8 +24,6 @@ from memra_mlx.events import (
     Usage,
 )
 from memra_mlx.request import Request
-
-UNLIKELY = -9999.0
 
 _FUNCTION = ("function", "arguments")
 _CUSTOM = ("custom", "input")

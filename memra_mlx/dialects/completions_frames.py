@@ -9,13 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, assert_never
 
 from memra_mlx.dialects import sse
+from memra_mlx.dialects.content import UNLIKELY
 from memra_mlx.dialects.openai_error import error
 from memra_mlx.events import Answer, Begin, BlockDelta, BlockEnd, BlockStart, Event, Fail, Finish, TokenLogprob, Usage
 from memra_mlx.request import RawPrompt, Request
 
 Object = dict[str, Any]
 
-UNLIKELY = -9999.0
 """Stands for minus infinity, which JSON does not have."""
 
 

@@ -13,6 +13,10 @@ from memra_mlx.dialects.fields import brief, child, item
 from memra_mlx.errors import ApiError, invalid
 from memra_mlx.request import Image, Tool, ToolChoice
 
+# What stands for a log probability of minus infinity, which JSON cannot say.
+UNLIKELY = -9999.0
+# The opaque reasoning state where none is sealed: never empty, or clients lose the reasoning.
+UNSEALED = "memra-unsealed"
 IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 _DATA_URL = re.compile(r"data:([\w/+.-]+)((?:;[\w=.+-]+)*),", re.ASCII | re.IGNORECASE)

@@ -6,6 +6,7 @@ from typing import Any, assert_never
 
 from pydantic_core import from_json
 
+from memra_mlx.dialects.content import UNSEALED
 from memra_mlx.dialects.sse import event as frame
 from memra_mlx.errors import ApiError
 from memra_mlx.events import (
@@ -25,7 +26,6 @@ from memra_mlx.events import (
 from memra_mlx.prompt.effort import wanted
 from memra_mlx.request import Request
 
-UNSEALED = "memra-unsealed"
 BEAT_AFTER_S = 120.0
 BEAT_EVERY_S = 60.0
 

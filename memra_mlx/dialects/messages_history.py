@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from memra_mlx.dialects import messages_wire as wire
-from memra_mlx.dialects.content import CallIds, Notes, arguments, image, note_for
+from memra_mlx.dialects.content import UNSEALED, CallIds, Notes, arguments, image, note_for
 from memra_mlx.dialects.fields import brief, child, item, validate
-from memra_mlx.dialects.messages_frames import UNSEALED
 from memra_mlx.errors import ApiError, invalid
 from memra_mlx.request import Image, Message, Part, Reasoning, Role, Text, ToolCall, ToolResult
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memra_mlx.dialects.content import CallIds, Notes, arguments, image_url, note_for
+from memra_mlx.dialects.content import UNSEALED, CallIds, Notes, arguments, image_url, note_for
 from memra_mlx.dialects.fields import child, item, unknown, validate
 from memra_mlx.dialects.responses_tools import Offer
 from memra_mlx.dialects.responses_wire import CallItem, MessageItem, OutputItem, Part, ReasoningItem, Typed
@@ -16,7 +16,6 @@ from memra_mlx.errors import ApiError, invalid
 from memra_mlx.request import Conversation, Image, Message, Reasoning, Role, Text, ToolCall, ToolResult
 from memra_mlx.request import Part as TurnPart
 
-UNSEALED = "memra-unsealed"
 """Stands in `encrypted_content` where there is no sealed state: some clients drop a reasoning item without one."""
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system"}

@@ -10,13 +10,12 @@ from typing import Any, Protocol
 
 import msgspec
 
-from memra_mlx.dialects.responses_input import UNSEALED
+from memra_mlx.dialects.content import UNLIKELY, UNSEALED
 from memra_mlx.events import Block, BlockStart, TokenLogprob
 from memra_mlx.request import Request, Tool
 
 Frame = tuple[str, dict[str, Any]]
 
-UNLIKELY = -9999.0
 """Stands for minus infinity, which JSON does not have."""
 
 
